@@ -93,16 +93,14 @@ _FAULTS = {
 
 
 def _variants(definition, call):
-    """Yields a call, it with each other value of an attr, and with values in each input of shape [0]."""
+    """Yields a call, it with each other value of an attr, and without the tensors of each list."""
     call = {name: programs.copied(value) for name, value in call.items()}
     yield call
+    yield from (call | {arg.name: []} for arg in definition.input_arg if arg.number_attr and call.get(arg.name))
     for attr in definition.attr:
         if attr.name in call:
             allowed = [v.decode() for v in attr.allowed_values.list.s] + [False, True] * (attr.type == "bool")
             yield from (call | {attr.name: value} for value in allowed if value != call[attr.name])
-    for name, value in call.items():
-        if isinstance(value, programs.Tensor) and value.shape == [0]:
-            yield call | {name: programs.Tensor([1], [7], value.dtype)}
 
 
 class ExamplesTest(tf.test.TestCase):

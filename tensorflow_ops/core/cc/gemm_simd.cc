@@ -13,10 +13,10 @@ constexpr int kRows = kVectorBytes == 64 ? 14 : 6;
 
 typedef uint16_t Words __attribute__((vector_size(kVectorBytes)));
 
-// Elements in vectors: numbers, or pairs as their bits.
-TFO_INLINE FloatVector LoadElements(const float* from) { return Load(from); }
-TFO_INLINE DoubleVector LoadElements(const double* from) { return Load(from); }
-TFO_INLINE Bits32 LoadElements(const BFloat16Pair* from) {
+// Packs in vectors: numbers, or two as their bits.
+TFO_INLINE FloatVector LoadPacks(const float* from) { return Load(from); }
+TFO_INLINE DoubleVector LoadPacks(const double* from) { return Load(from); }
+TFO_INLINE Bits32 LoadPacks(const BFloat16Pack* from) {
   Bits32 bits;
   memcpy(&bits, from, sizeof(bits));
   return bits;
@@ -25,20 +25,20 @@ TFO_INLINE FloatVector Broadcast(float value) { return FloatVector{} + value; }
 TFO_INLINE DoubleVector Broadcast(double value) {
   return DoubleVector{} + value;
 }
-TFO_INLINE Bits32 Broadcast(BFloat16Pair pair) {
+TFO_INLINE Bits32 Broadcast(BFloat16Pack pack) {
   uint32_t bits;
-  memcpy(&bits, &pair, sizeof(bits));
+  memcpy(&bits, &pack, sizeof(bits));
   return Bits32{} + bits;
 }
-template <typename V, typename E>
-TFO_INLINE void StoreElements(V v, E* to) {
+template <typename V, typename P>
+TFO_INLINE void StorePacks(V v, P* to) {
   memcpy(to, &v, sizeof(v));
 }
 
-// Elements whose numbers are neighbors; pairs as their bits.
-template <typename E, typename T>
+// Packs whose numbers are neighbors; two numbers as their bits.
+template <typename P, typename T>
 TFO_INLINE typename Lanes<T>::Vector LoadAlong(const T* from) {
-  if constexpr (kNumbersOf<E> == 1) {
+  if constexpr (kPackNumbers<P> == 1) {
     return Load(from);
   } else {
     FloatVector bits;
@@ -47,25 +47,25 @@ TFO_INLINE typename Lanes<T>::Vector LoadAlong(const T* from) {
   }
 }
 
-// c and the products of both numbers of the pairs a and b. In assembly, since
+// c and the products of both numbers of the packs a and b. In assembly, since
 // not every processor of the level avx512 has the instruction.
-TFO_INLINE FloatVector MulAddElements(Bits32 a, Bits32 b, FloatVector c) {
+TFO_INLINE FloatVector MulAddPacks(Bits32 a, Bits32 b, FloatVector c) {
 #ifdef __AVX512F__
   asm("vdpbf16ps %2, %1, %0" : "+v"(c) : "v"(a), "v"(b));
   return c;
 #else
-  const auto second = [](Bits32 pair) {
-    return reinterpret_cast<FloatVector>(pair & 0xFFFF0000u);
+  const auto second = [](Bits32 pack) {
+    return reinterpret_cast<FloatVector>(pack & 0xFFFF0000u);
   };
-  const auto first = [](Bits32 pair) {
-    return reinterpret_cast<FloatVector>(pair << 16);
+  const auto first = [](Bits32 pack) {
+    return reinterpret_cast<FloatVector>(pack << 16);
   };
   return MulAdd(first(a), first(b), MulAdd(second(a), second(b), c));
 #endif
 }
 
 template <typename V>
-TFO_INLINE V MulAddElements(V a, V b, V c) {
+TFO_INLINE V MulAddPacks(V a, V b, V c) {
   return MulAdd(a, b, c);
 }
 
@@ -88,27 +88,27 @@ TFO_INLINE Words InterleaveHalves(Words ab) {
   return Shuffle(ab, ab, [](int i) { return i / 2 + i % 2 * kFloats; });
 }
 
-// Pairs of widened numbers.
-TFO_INLINE FloatVector PairOf(FloatVector first, FloatVector second) {
+// Packs of widened numbers.
+TFO_INLINE FloatVector PackOf(FloatVector first, FloatVector second) {
   return reinterpret_cast<FloatVector>(reinterpret_cast<Bits32>(first) >> 16 |
                                        reinterpret_cast<Bits32>(second));
 }
 
 // kCount rows of c, two vectors wide. a[m * kRowStep + k * kDepthStep] is the
-// element of row m.
-template <int kCount, int64_t kRowStep, int64_t kDepthStep, typename E>
-TFO_INLINE void MultiplyRows(const E* a, int64_t depth, const E* panel,
-                             bool add, Accumulator<E>* c, int64_t c_stride) {
-  using Vector = typename Lanes<E>::Vector;
-  constexpr int kLanes = Lanes<E>::kCount;
+// pack of row m.
+template <int kCount, int64_t kRowStep, int64_t kDepthStep, typename P>
+TFO_INLINE void MultiplyRows(const P* a, int64_t depth, const P* panel,
+                             bool add, Accumulator<P>* c, int64_t c_stride) {
+  using Vector = typename Lanes<P>::Vector;
+  constexpr int kLanes = Lanes<P>::kCount;
   Vector sums[kCount][2] = {};
   for (int64_t k = 0; k < depth; ++k) {
-    const auto b0 = LoadElements(panel), b1 = LoadElements(panel + kLanes);
+    const auto b0 = LoadPacks(panel), b1 = LoadPacks(panel + kLanes);
 #pragma GCC unroll 16
     for (int m = 0; m < kCount; ++m) {
       const auto value = Broadcast(a[m * kRowStep]);
-      sums[m][0] = MulAddElements(value, b0, sums[m][0]);
-      sums[m][1] = MulAddElements(value, b1, sums[m][1]);
+      sums[m][0] = MulAddPacks(value, b0, sums[m][0]);
+      sums[m][1] = MulAddPacks(value, b1, sums[m][1]);
     }
     panel += 2 * kLanes;
     a += kDepthStep;
@@ -116,20 +116,20 @@ TFO_INLINE void MultiplyRows(const E* a, int64_t depth, const E* panel,
   // Added last: errors grow with the blocks, not with the depth of all.
 #pragma GCC unroll 16
   for (int m = 0; m < kCount; ++m) {
-    Accumulator<E>* const to = c + m * c_stride;
+    Accumulator<P>* const to = c + m * c_stride;
     Store(add ? Load(to) + sums[m][0] : sums[m][0], to);
     Store(add ? Load(to + kLanes) + sums[m][1] : sums[m][1], to + kLanes);
   }
 }
 
-template <int64_t kRowStep, int64_t kDepthStep, typename E>
-TFO_INLINE void Multiply(const E* a, int64_t rows, int64_t depth,
-                         const E* panels, int64_t columns, bool add,
-                         Accumulator<E>* c, int64_t c_stride) {
-  constexpr int kColumns = 2 * Lanes<E>::kCount;
+template <int64_t kRowStep, int64_t kDepthStep, typename P>
+TFO_INLINE void Multiply(const P* a, int64_t rows, int64_t depth,
+                         const P* panels, int64_t columns, bool add,
+                         Accumulator<P>* c, int64_t c_stride) {
+  constexpr int kColumns = 2 * Lanes<P>::kCount;
   // A panel stays in the L1 cache while all rows pass.
   for (int64_t j = 0; j < columns; j += kColumns) {
-    const E* const panel = panels + j * depth;
+    const P* const panel = panels + j * depth;
     const auto run = [&](auto count, int64_t m) {
       MultiplyRows<decltype(count)::kValue, kRowStep, kDepthStep>(
           a + m * kRowStep, depth, panel, add, c + m * c_stride + j, c_stride);
@@ -149,14 +149,14 @@ int64_t PanelColumns() {
   return 2 * Lanes<C>::kCount;
 }
 
-template <typename T, typename E>
+template <typename T, typename P>
 void PackTile(const T* a, int64_t stride, int64_t rows, int64_t depth,
-              E* tile) {
+              P* tile) {
   for (int64_t m = 0; m < rows; ++m, a += stride, tile += kGemmStride) {
-    if constexpr (kNumbersOf<E> == 2) {
+    if constexpr (kPackNumbers<P> == 2) {
       int64_t k = 0;
       for (; k + 2 * kFloats <= depth; k += 2 * kFloats) {
-        StoreElements(LoadAlong<E>(a + k), tile + k / 2);
+        StorePacks(LoadAlong<P>(a + k), tile + k / 2);
       }
       if (k == depth) continue;
       tile[(depth - 1) / 2] = {};
@@ -170,20 +170,20 @@ void PackTile(const T* a, int64_t stride, int64_t rows, int64_t depth,
   }
 }
 
-template <typename T, typename E>
+template <typename T, typename P>
 void PackPanels(const T* b, int64_t row_stride, int64_t column_stride,
-                int64_t rows, int64_t columns, E* panels) {
+                int64_t rows, int64_t columns, P* panels) {
   constexpr int kLanes = Lanes<T>::kCount, kColumns = 2 * kLanes;
-  constexpr int64_t kNumbers = kNumbersOf<E>;
+  constexpr int64_t kNumbers = kPackNumbers<P>;
   // Rows at a time: what is written stays in the L1 cache from column to
   // column.
   constexpr int64_t kBlock = 64;
   const int64_t depth = (rows + kNumbers - 1) / kNumbers;
-  // The element `i` of a column.
+  // The pack `i` of a column.
   const auto load_one = [&](const T* column, int64_t i) {
     if constexpr (kNumbers == 2) {
       const int64_t row = 2 * i;
-      return E{column[row * row_stride],
+      return P{column[row * row_stride],
                row + 1 < rows ? column[(row + 1) * row_stride] : T{}};
     } else {
       return LoadOne(column + i * row_stride);
@@ -196,7 +196,7 @@ void PackPanels(const T* b, int64_t row_stride, int64_t column_stride,
       if (column_stride == 1) {
         for (int64_t i = first; i < end; ++i) {
           const T* const from = b + i * kNumbers * row_stride + j;
-          E* const to = panels + i * kColumns;
+          P* const to = panels + i * kColumns;
           int64_t k = 0;
           ForVectors<T>(n, [&](auto part, int64_t at) {
             auto v = part.Load(from + at, 0);
@@ -204,9 +204,9 @@ void PackPanels(const T* b, int64_t row_stride, int64_t column_stride,
               const auto second = 2 * i + 1 < rows
                                       ? part.Load(from + row_stride + at, 0)
                                       : FloatVector{};
-              v = PairOf(v, second);
+              v = PackOf(v, second);
             }
-            StoreElements(v, to + at);
+            StorePacks(v, to + at);
             k = at + Lanes<T>::kCount;
           });
           for (; k < kColumns; ++k) to[k] = {};
@@ -214,7 +214,7 @@ void PackPanels(const T* b, int64_t row_stride, int64_t column_stride,
       } else {
         for (int64_t k = 0; k < kColumns; k += kLanes) {
           const T* const from = b + (j + k) * column_stride;
-          E* const to = panels + k;
+          P* const to = panels + k;
           const int64_t lanes = n - k < kLanes ? n - k : kLanes;
           int64_t i = first;
           if (row_stride == 1) {
@@ -224,19 +224,19 @@ void PackPanels(const T* b, int64_t row_stride, int64_t column_stride,
 #pragma GCC unroll 16
               for (int m = 0; m < kLanes; ++m) {
                 const T* const at = from + m * column_stride + i * kNumbers;
-                v[m] = m < lanes ? LoadAlong<E>(at) : decltype(v[m] + v[m]){};
+                v[m] = m < lanes ? LoadAlong<P>(at) : decltype(v[m] + v[m]){};
               }
               Transpose(v);
 #pragma GCC unroll 16
               for (int m = 0; m < kLanes; ++m) {
-                StoreElements(v[m], to + (i + m) * kColumns);
+                StorePacks(v[m], to + (i + m) * kColumns);
               }
             }
           }
           for (int64_t m = 0; m < kLanes; ++m) {
             for (int64_t rest = i; rest < end; ++rest) {
               to[rest * kColumns + m] =
-                  m < lanes ? load_one(from + m * column_stride, rest) : E{};
+                  m < lanes ? load_one(from + m * column_stride, rest) : P{};
             }
           }
         }
@@ -245,60 +245,60 @@ void PackPanels(const T* b, int64_t row_stride, int64_t column_stride,
   }
 }
 
-void PairColumns(const float* numbers, int64_t rows, BFloat16Pair* pairs) {
+void PackColumns(const float* numbers, int64_t rows, BFloat16Pack* packs) {
   for (int64_t i = 0; i < rows; ++i) {
     const float* const from = numbers + i * kGemmStride;
-    StoreElements(NarrowBoth(Load(from), Load(from + kFloats)),
-                  pairs + i * kGemmStride);
+    StorePacks(NarrowBoth(Load(from), Load(from + kFloats)),
+               packs + i * kGemmStride);
   }
 }
 
-void PairRows(const float* numbers, int64_t rows, BFloat16Pair* pairs) {
-  for (int64_t i = 0; i < rows; i += 2, pairs += kGemmStride) {
+void PackRows(const float* numbers, int64_t rows, BFloat16Pack* packs) {
+  for (int64_t i = 0; i < rows; i += 2, packs += kGemmStride) {
 #pragma GCC unroll 2
     for (int x = 0; x < 2 * kFloats; x += kFloats) {
       const float* const from = numbers + i * kGemmStride + x;
       const FloatVector second =
           i + 1 < rows ? Load(from + kGemmStride) : FloatVector{};
       const Words words = NarrowBoth(Load(from), second);
-      StoreElements(InterleaveHalves(words), pairs + x);
+      StorePacks(InterleaveHalves(words), packs + x);
     }
   }
 }
 
-template <typename E>
-void MultiplyTile(const E* a, int64_t rows, int64_t depth, const E* panels,
-                  int64_t columns, bool add, Accumulator<E>* c,
+template <typename P>
+void MultiplyTile(const P* a, int64_t rows, int64_t depth, const P* panels,
+                  int64_t columns, bool add, Accumulator<P>* c,
                   int64_t c_stride) {
   Multiply<kGemmStride, 1>(a, rows, depth, panels, columns, add, c, c_stride);
 }
 
-template <typename E>
-void MultiplyTransposedTile(const E* a, int64_t rows, int64_t depth,
-                            const E* panels, int64_t columns, bool add,
-                            Accumulator<E>* c, int64_t c_stride) {
+template <typename P>
+void MultiplyTransposedTile(const P* a, int64_t rows, int64_t depth,
+                            const P* panels, int64_t columns, bool add,
+                            Accumulator<P>* c, int64_t c_stride) {
   Multiply<1, kGemmStride>(a, rows, depth, panels, columns, add, c, c_stride);
 }
 
-#define TFO_INSTANTIATE(T, E)                                                  \
-  template void PackTile<T, E>(const T*, int64_t, int64_t, int64_t, E*);       \
-  template void PackPanels<T, E>(const T*, int64_t, int64_t, int64_t, int64_t, \
-                                 E*)
+#define TFO_INSTANTIATE(T, P)                                                  \
+  template void PackTile<T, P>(const T*, int64_t, int64_t, int64_t, P*);       \
+  template void PackPanels<T, P>(const T*, int64_t, int64_t, int64_t, int64_t, \
+                                 P*)
 TFO_INSTANTIATE(float, float);
 TFO_INSTANTIATE(double, double);
 TFO_INSTANTIATE(Half, float);
 TFO_INSTANTIATE(BFloat16, float);
-TFO_INSTANTIATE(BFloat16, BFloat16Pair);
+TFO_INSTANTIATE(BFloat16, BFloat16Pack);
 #undef TFO_INSTANTIATE
-#define TFO_INSTANTIATE(E)                                                     \
-  template void MultiplyTile<E>(const E*, int64_t, int64_t, const E*, int64_t, \
-                                bool, Accumulator<E>*, int64_t);               \
-  template void MultiplyTransposedTile<E>(const E*, int64_t, int64_t,          \
-                                          const E*, int64_t, bool,             \
-                                          Accumulator<E>*, int64_t)
+#define TFO_INSTANTIATE(P)                                                     \
+  template void MultiplyTile<P>(const P*, int64_t, int64_t, const P*, int64_t, \
+                                bool, Accumulator<P>*, int64_t);               \
+  template void MultiplyTransposedTile<P>(const P*, int64_t, int64_t,          \
+                                          const P*, int64_t, bool,             \
+                                          Accumulator<P>*, int64_t)
 TFO_INSTANTIATE(float);
 TFO_INSTANTIATE(double);
-TFO_INSTANTIATE(BFloat16Pair);
+TFO_INSTANTIATE(BFloat16Pack);
 #undef TFO_INSTANTIATE
 template int64_t PanelColumns<float>();
 template int64_t PanelColumns<double>();

@@ -7,10 +7,10 @@
 // results do not depend on how rows and columns are partitioned. Levels without
 // FMA round differently.
 //
-// Elements E of tiles and panels are numbers of the type of computation, or
-// pairs of bfloat16 that are neighbors along the depth: their products are
-// exact, and subnormal numbers may count as 0. The last pair of an odd depth
-// has a 0. At the level avx512, pairs need HasBFloat16Products().
+// A pack P, what tiles and panels hold, is a number of the type of computation,
+// or two of bfloat16 that are neighbors along the depth: their products are
+// exact, and subnormal numbers may count as 0. The last pack of an odd depth
+// has a 0. At the level avx512, two numbers need HasBFloat16Products().
 #ifndef TENSORFLOW_OPS_CORE_CC_GEMM_SIMD_H_
 #define TENSORFLOW_OPS_CORE_CC_GEMM_SIMD_H_
 
@@ -28,49 +28,57 @@ inline constexpr int64_t kGemmDepth = 256;
 // need no registers; not a power of two, which would map rows to one cache set.
 inline constexpr int64_t kGemmStride = kGemmDepth + 16;
 
-struct BFloat16Pair {
+struct BFloat16Pack {
   BFloat16 numbers[2];
 };
-// Numbers of an element.
-template <typename E>
-inline constexpr int64_t kNumbersOf = std::is_same_v<E, BFloat16Pair> ? 2 : 1;
+// Numbers of a pack.
+template <typename P>
+inline constexpr int64_t kPackNumbers = std::is_same_v<P, BFloat16Pack> ? 2 : 1;
+template <typename C>
+C* NumbersOf(C* pack) {
+  return pack;
+}
+inline BFloat16* NumbersOf(BFloat16Pack* pack) { return pack->numbers; }
+inline const BFloat16* NumbersOf(const BFloat16Pack* pack) {
+  return pack->numbers;
+}
 
 TFO_PER_CPU_LEVEL(
     // Columns of a panel: two vectors of C, float or double.
     template <typename C> int64_t PanelColumns();
 
     // Writes `rows` rows of a, `stride` apart, as a tile of `depth` numbers a
-    // row, widened or paired.
-    template <typename T, typename E = Accumulator<T>>
+    // row, widened or packed.
+    template <typename T, typename P = Accumulator<T>>
     void PackTile(const T* a, int64_t stride, int64_t rows, int64_t depth,
-                  E* tile);
+                  P* tile);
 
     // Writes b [rows, columns], whose element (i, j) is at b[i * row_stride +
     // j * column_stride], as panels [ceil(columns / PanelColumns)][rows]
-    // [PanelColumns], widened, with zeros beyond the last column. Pairs are of
+    // [PanelColumns], widened, with zeros beyond the last column. Packs are of
     // rows; row_stride or column_stride is 1.
-    template <typename T, typename E = Accumulator<T>>
+    template <typename T, typename P = Accumulator<T>>
     void PackPanels(const T* b, int64_t row_stride, int64_t column_stride,
-                    int64_t rows, int64_t columns, E* panels);
+                    int64_t rows, int64_t columns, P* panels);
 
-    // Round numbers [rows][PanelColumns], with rows of kGemmStride, to pairs of
-    // columns [rows][PanelColumns / 2] or to pairs of rows
+    // Round numbers [rows][PanelColumns], with rows of kGemmStride, to packs of
+    // columns [rows][PanelColumns / 2] or to packs of rows
     // [ceil(rows / 2)][PanelColumns], which may begin where the numbers do.
-    void PairColumns(const float* numbers, int64_t rows, BFloat16Pair* pairs);
-    void PairRows(const float* numbers, int64_t rows, BFloat16Pair* pairs);
+    void PackColumns(const float* numbers, int64_t rows, BFloat16Pack* packs);
+    void PackRows(const float* numbers, int64_t rows, BFloat16Pack* packs);
 
     // c [rows, columns] = a [rows, depth] * b, or c += with `add`. a has rows
     // of kGemmStride, c of c_stride; columns is a multiple of PanelColumns.
-    template <typename E>
-    void MultiplyTile(const E* a, int64_t rows, int64_t depth, const E* panels,
-                      int64_t columns, bool add, Accumulator<E>* c,
+    template <typename P>
+    void MultiplyTile(const P* a, int64_t rows, int64_t depth, const P* panels,
+                      int64_t columns, bool add, Accumulator<P>* c,
                       int64_t c_stride);
 
     // The same with the transpose of a [depth, rows], rows <= kGemmDepth.
-    template <typename E>
-    void MultiplyTransposedTile(const E* a, int64_t rows, int64_t depth,
-                                const E* panels, int64_t columns, bool add,
-                                Accumulator<E>* c, int64_t c_stride);)
+    template <typename P>
+    void MultiplyTransposedTile(const P* a, int64_t rows, int64_t depth,
+                                const P* panels, int64_t columns, bool add,
+                                Accumulator<P>* c, int64_t c_stride);)
 
 }  // namespace tfo
 

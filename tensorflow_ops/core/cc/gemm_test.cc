@@ -16,43 +16,43 @@ struct Sizes {
   int64_t rows, depth, columns;
 };
 
-// Does the level have products of elements E?
-template <typename E>
+// Does the level have products of packs P?
+template <typename P>
 bool HasProducts() {
-  return kNumbersOf<E> == 1 || ActiveCpuLevel() < CpuLevel::kAvx512 ||
+  return kPackNumbers<P> == 1 || ActiveCpuLevel() < CpuLevel::kAvx512 ||
          HasBFloat16Products();
 }
 
-// The number `i` of `elements`, and how many elements have n numbers.
-template <typename E>
-double NumberOf(const E* elements, int64_t i) {
-  if constexpr (kNumbersOf<E> == 2) {
-    return Widen(elements[i / 2].numbers[i % 2]);
+// The number `i` of `packs`, and how many packs have n numbers.
+template <typename P>
+double NumberOf(const P* packs, int64_t i) {
+  if constexpr (kPackNumbers<P> == 2) {
+    return Widen(packs[i / 2].numbers[i % 2]);
   } else {
-    return elements[i];
+    return packs[i];
   }
 }
-template <typename E>
-int64_t ElementsOf(int64_t n) {
-  return (n + kNumbersOf<E> - 1) / kNumbersOf<E>;
+template <typename P>
+int64_t PackCount(int64_t n) {
+  return (n + kPackNumbers<P> - 1) / kPackNumbers<P>;
 }
 
-template <typename E>
-std::vector<E> RandomElements(int64_t n, uint32_t seed) {
-  if constexpr (kNumbersOf<E> == 2) {
+template <typename P>
+std::vector<P> RandomPacks(int64_t n, uint32_t seed) {
+  if constexpr (kPackNumbers<P> == 2) {
     const auto numbers = RandomValues<BFloat16>(2 * n, seed);
-    std::vector<E> elements(n);
+    std::vector<P> packs(n);
     for (int64_t i = 0; i < n; ++i) {
-      elements[i] = {numbers[2 * i], numbers[2 * i + 1]};
+      packs[i] = {numbers[2 * i], numbers[2 * i + 1]};
     }
-    return elements;
+    return packs;
   } else {
-    return RandomValues<E>(n, seed);
+    return RandomValues<P>(n, seed);
   }
 }
 
 // Compares c + a * b, or the same with a transposed, with a sum in double.
-template <typename T, typename E = Accumulator<T>>
+template <typename T, typename P = Accumulator<T>>
 void Check(const Sizes& sizes, bool transposed_a, bool transposed_b, bool add,
            const testing::Caller& caller = {}) {
   const testing::Case of_test(caller, testing::NameOf<T>(), sizes.rows, " x ",
@@ -60,31 +60,31 @@ void Check(const Sizes& sizes, bool transposed_a, bool transposed_b, bool add,
                               ", transposed ", transposed_a, transposed_b,
                               ", add ", add);
   using C = Accumulator<T>;
-  if (!HasProducts<E>()) return;
+  if (!HasProducts<P>()) return;
   const auto [rows, depth, columns] = sizes;
-  const int64_t elements = ElementsOf<E>(depth);
+  const int64_t packs = PackCount<P>(depth);
   const int64_t panel = TFO_DISPATCH(PanelColumns<C>)();
   const int64_t padded = (columns + panel - 1) / panel * panel;
   const int64_t c_stride = padded + 3;
-  const int64_t a_rows = transposed_a ? elements : rows;
-  const std::vector<E> a = RandomElements<E>(a_rows * kGemmStride + 1, 1);
+  const int64_t a_rows = transposed_a ? packs : rows;
+  const std::vector<P> a = RandomPacks<P>(a_rows * kGemmStride + 1, 1);
   const std::vector<T> b = RandomValues<T>(depth * columns + 1, 2);
   const std::vector<C> before = RandomValues<C>(rows * c_stride + 1, 3);
   std::vector<C> c(before.begin(), before.end());
   const int64_t b_row = transposed_b ? 1 : columns;
   const int64_t b_column = transposed_b ? depth : 1;
 
-  std::vector<E> panels = RandomElements<E>(padded * elements + 1, 4);
+  std::vector<P> panels = RandomPacks<P>(padded * packs + 1, 4);
   const double beyond = NumberOf(&panels.back(), 0);
-  TFO_DISPATCH(PackPanels<T, E>)
+  TFO_DISPATCH(PackPanels<T, P>)
   (b.data(), b_row, b_column, depth, columns, panels.data());
   TFO_EXPECT_EQ(NumberOf(&panels.back(), 0), beyond);
   if (transposed_a) {
-    TFO_DISPATCH(MultiplyTransposedTile<E>)
-    (a.data(), rows, elements, panels.data(), padded, add, c.data(), c_stride);
+    TFO_DISPATCH(MultiplyTransposedTile<P>)
+    (a.data(), rows, packs, panels.data(), padded, add, c.data(), c_stride);
   } else {
-    TFO_DISPATCH(MultiplyTile<E>)
-    (a.data(), rows, elements, panels.data(), padded, add, c.data(), c_stride);
+    TFO_DISPATCH(MultiplyTile<P>)
+    (a.data(), rows, packs, panels.data(), padded, add, c.data(), c_stride);
   }
 
   double worst = 0;
@@ -96,7 +96,7 @@ void Check(const Sizes& sizes, bool transposed_a, bool transposed_b, bool add,
       }
       double sum = add ? before[i * c_stride + j] : 0, size = 1;
       for (int64_t k = 0; k < depth && j < columns; ++k) {
-        constexpr int64_t kNumbers = kNumbersOf<E>;
+        constexpr int64_t kNumbers = kPackNumbers<P>;
         const double of_a =
             transposed_a
                 ? NumberOf(&a[k / kNumbers * kGemmStride + i], k % kNumbers)
@@ -122,27 +122,27 @@ TFO_TEST(Gemm, TilesEqualDoubleLoops) {
       Check<double>(sizes, a, b, add);
       Check<Half>(sizes, a, b, add);
       Check<BFloat16>(sizes, a, b, add);
-      Check<BFloat16, BFloat16Pair>(sizes, a, b, add);
+      Check<BFloat16, BFloat16Pack>(sizes, a, b, add);
     }
   }
 }
 
-template <typename T, typename E = Accumulator<T>>
+template <typename T, typename P = Accumulator<T>>
 void CheckPackTile(int64_t depth, const testing::Caller& caller = {}) {
-  const testing::Case of_test(caller, testing::NameOf<T>(), kNumbersOf<E>,
+  const testing::Case of_test(caller, testing::NameOf<T>(), kPackNumbers<P>,
                               " numbers, depth ", depth);
   const int64_t rows = 3, stride = depth + 5;
   const std::vector<T> a = RandomValues<T>((rows - 1) * stride + depth, 6);
-  std::vector<E> tile = RandomElements<E>((rows + 1) * kGemmStride, 7);
+  std::vector<P> tile = RandomPacks<P>((rows + 1) * kGemmStride, 7);
   const double beyond = NumberOf(&tile[rows * kGemmStride], 0);
-  TFO_DISPATCH(PackTile<T, E>)(a.data(), stride, rows, depth, tile.data());
+  TFO_DISPATCH(PackTile<T, P>)(a.data(), stride, rows, depth, tile.data());
   TFO_EXPECT_EQ(NumberOf(&tile[rows * kGemmStride], 0), beyond);
   for (int64_t m = 0; m < rows; ++m) {
-    const E* const row = &tile[m * kGemmStride];
+    const P* const row = &tile[m * kGemmStride];
     for (int64_t k = 0; k < depth; ++k) {
       TFO_EXPECT_EQ(NumberOf(row, k), double{Widen(a[m * stride + k])});
     }
-    for (int64_t k = depth; k % kNumbersOf<E> != 0; ++k) {
+    for (int64_t k = depth; k % kPackNumbers<P> != 0; ++k) {
       TFO_EXPECT_EQ(NumberOf(row, k), 0.0);
     }
   }
@@ -154,13 +154,13 @@ TFO_TEST(Gemm, PackTileKeepsNumbers) {
     CheckPackTile<double>(depth);
     CheckPackTile<Half>(depth);
     CheckPackTile<BFloat16>(depth);
-    CheckPackTile<BFloat16, BFloat16Pair>(depth);
-    CheckPackTile<BFloat16, BFloat16Pair>(2 * depth - depth % 2);
+    CheckPackTile<BFloat16, BFloat16Pack>(depth);
+    CheckPackTile<BFloat16, BFloat16Pack>(2 * depth - depth % 2);
   }
 }
 
-TFO_TEST(Gemm, PairsAreRounded) {
-  if (!HasProducts<BFloat16Pair>()) return;
+TFO_TEST(Gemm, PacksAreRounded) {
+  if (!HasProducts<BFloat16Pack>()) return;
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
   const int64_t rows = 5, columns = TFO_DISPATCH(PanelColumns<float>)();
   std::vector<float> numbers = RandomValues<float>(rows * kGemmStride, 8);
@@ -177,15 +177,15 @@ TFO_TEST(Gemm, PairsAreRounded) {
       TFO_EXPECT_EQ(actual.bits, expected.bits);
     }
   };
-  std::vector<BFloat16Pair> pairs(rows * kGemmStride);
-  TFO_DISPATCH(PairColumns)(numbers.data(), rows, pairs.data());
+  std::vector<BFloat16Pack> packs(rows * kGemmStride);
+  TFO_DISPATCH(PackColumns)(numbers.data(), rows, packs.data());
   for (int64_t i = 0; i < rows; ++i) {
     for (int64_t j = 0; j < columns; ++j) {
-      expect(pairs[i * kGemmStride + j / 2].numbers[j % 2],
+      expect(packs[i * kGemmStride + j / 2].numbers[j % 2],
              numbers[i * kGemmStride + j]);
     }
   }
-  const auto expect_rows = [&](const BFloat16Pair* actual) {
+  const auto expect_rows = [&](const BFloat16Pack* actual) {
     for (int64_t i = 0; i < rows + 1; ++i) {
       for (int64_t j = 0; j < columns; ++j) {
         expect(actual[i / 2 * kGemmStride + j].numbers[i % 2],
@@ -193,11 +193,11 @@ TFO_TEST(Gemm, PairsAreRounded) {
       }
     }
   };
-  TFO_DISPATCH(PairRows)(numbers.data(), rows, pairs.data());
-  expect_rows(pairs.data());
+  TFO_DISPATCH(PackRows)(numbers.data(), rows, packs.data());
+  expect_rows(packs.data());
   std::vector<float> in_place = numbers;
-  auto* const same = reinterpret_cast<BFloat16Pair*>(in_place.data());
-  TFO_DISPATCH(PairRows)(in_place.data(), rows, same);
+  auto* const same = reinterpret_cast<BFloat16Pack*>(in_place.data());
+  TFO_DISPATCH(PackRows)(in_place.data(), rows, same);
   expect_rows(same);
 }
 

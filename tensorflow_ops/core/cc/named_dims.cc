@@ -3,6 +3,9 @@
 #include <cstdlib>
 
 namespace tfo {
+
+using ::tensorflow::shape_inference::ShapeHandle;
+
 namespace {
 
 // The dims in a text's first brackets.
@@ -49,16 +52,30 @@ absl::Status NamedDims::Merge(const std::string& dim, Dim found) {
   return c_->Subtract(size, more, &(*this)[name]);
 }
 
+absl::Status NamedDims::ReadShape(const std::string& text, ShapeHandle shape) {
+  const std::vector<std::string> dims = DimsOf(text);
+  const int rank = dims.size();
+  TF_RETURN_IF_ERROR(Expect(text, c_->WithRank(shape, rank, &shape)));
+  for (int i = 0; i < rank; ++i) {
+    TF_RETURN_IF_ERROR(Expect(text, Merge(dims[i], c_->Dim(shape, i))));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status NamedDims::Read(int first,
                              std::initializer_list<std::string> texts) {
   for (const std::string& text : texts) {
-    const std::vector<std::string> dims = DimsOf(text);
-    const int rank = dims.size();
-    ::tensorflow::shape_inference::ShapeHandle shape = c_->input(first++);
-    TF_RETURN_IF_ERROR(Expect(text, c_->WithRank(shape, rank, &shape)));
-    for (int i = 0; i < rank; ++i) {
-      TF_RETURN_IF_ERROR(Expect(text, Merge(dims[i], c_->Dim(shape, i))));
-    }
+    TF_RETURN_IF_ERROR(ReadShape(text, c_->input(first++)));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status NamedDims::ReadOptional(std::initializer_list<std::string> texts) {
+  for (const std::string& text : texts) {
+    std::optional<ShapeHandle> shape;
+    TF_RETURN_IF_ERROR(
+        OptionalInput(c_, text.substr(0, text.find(' ')), &shape));
+    if (shape.has_value()) TF_RETURN_IF_ERROR(ReadShape(text, *shape));
   }
   return absl::OkStatus();
 }

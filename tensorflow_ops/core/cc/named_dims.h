@@ -27,6 +27,10 @@ class NamedDims {
   // must be [batch, labels]". A text begins the error.
   absl::Status Read(int first, std::initializer_list<std::string> texts);
 
+  // A text's first word names an input list, which must be empty or have one
+  // tensor of the text's shape.
+  absl::Status ReadOptional(std::initializer_list<std::string> texts);
+
   // Sets the shapes of all outputs.
   absl::Status Write(std::initializer_list<std::string> texts);
 
@@ -35,6 +39,8 @@ class NamedDims {
 
  private:
   absl::Status Merge(const std::string& dim, Dim found);
+  absl::Status ReadShape(const std::string& text,
+                         ::tensorflow::shape_inference::ShapeHandle shape);
 
   Context* const c_;
   std::vector<std::pair<std::string, Dim>> sizes_;

@@ -138,6 +138,26 @@ absl::Status SetZero(const Cpu&, ::tensorflow::Tensor* tensor) {
   return absl::OkStatus();
 }
 
+absl::Status OptionalInput(
+    ::tensorflow::shape_inference::InferenceContext* c, absl::string_view name,
+    std::optional<::tensorflow::shape_inference::ShapeHandle>* shape) {
+  std::vector<::tensorflow::shape_inference::ShapeHandle> shapes;
+  TF_RETURN_IF_ERROR(c->input(name, &shapes));
+  if (shapes.size() > 1) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        name, " has ", shapes.size(), " tensors, expected at most one"));
+  }
+  if (!shapes.empty()) *shape = shapes[0];
+  return absl::OkStatus();
+}
+
+const ::tensorflow::Tensor* OptionalInput(::tensorflow::OpKernelContext* ctx,
+                                          absl::string_view name) {
+  ::tensorflow::OpInputList list;
+  ctx->input_list(name, &list).IgnoreError();  // the op has all that are read
+  return list.size() == 0 ? nullptr : &list[0];
+}
+
 absl::Status ReadNumber(::tensorflow::OpKernelConstruction* ctx,
                         const char* attr, double* number) {
   std::vector<float> parts;

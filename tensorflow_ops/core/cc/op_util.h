@@ -3,6 +3,7 @@
 #ifndef TENSORFLOW_OPS_CORE_CC_OP_UTIL_H_
 #define TENSORFLOW_OPS_CORE_CC_OP_UTIL_H_
 
+#include <optional>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -99,6 +100,22 @@ const T* Data(const ::tensorflow::Tensor& tensor) {
 template <typename T>
 T* Data(::tensorflow::Tensor* tensor) {
   return static_cast<T*>(tensor->data());
+}
+
+// An optional input is a list of no tensor or of one, which the first function
+// checks, for a shape function. `name` is the list's.
+absl::Status OptionalInput(
+    ::tensorflow::shape_inference::InferenceContext* c, absl::string_view name,
+    std::optional<::tensorflow::shape_inference::ShapeHandle>* shape);
+// Its tensor, or null.
+const ::tensorflow::Tensor* OptionalInput(::tensorflow::OpKernelContext* ctx,
+                                          absl::string_view name);
+// Its tensor's data, or null.
+template <typename T>
+const T* OptionalData(::tensorflow::OpKernelContext* ctx,
+                      absl::string_view name) {
+  const ::tensorflow::Tensor* const tensor = OptionalInput(ctx, name);
+  return tensor == nullptr ? nullptr : Data<T>(*tensor);
 }
 
 // Allocates the first outputs, and sets their data: AllocateOutputs(ctx,

@@ -25,6 +25,21 @@ def call(function, op, *inputs, **more):
     return function(*inputs, **(attrs | more))
 
 
+def input_names(op):
+    """Returns the name of each input; the tensors of a list all have the list's name."""
+    args = op_def_registry.get(op.type).input_arg
+    return [arg.name for arg in args for _ in range(op.get_attr(arg.number_attr) if arg.number_attr else 1)]
+
+
+def inputs_by_name(op):
+    """Returns the inputs by name, as a generated function takes them: those of a list as a list."""
+    inputs = iter(op.inputs)
+    return {
+        arg.name: [next(inputs) for _ in range(op.get_attr(arg.number_attr))] if arg.number_attr else next(inputs)
+        for arg in op_def_registry.get(op.type).input_arg
+    }
+
+
 def is_needed(op, index):
     """Returns whether a gradient to the input is used.
 

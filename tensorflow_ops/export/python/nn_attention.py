@@ -68,8 +68,7 @@ def _times_values(weights, values):
     return output + tf.where(up, infinity, zeros) + tf.where(down, -infinity, zeros)
 
 
-# Absent inputs are of shape [0].
-@composition("Attention", [None, None, None, None, None, None, 1, 1, 1, 1, 1, 1, 1, 1])
+@composition("Attention", [None, None, None, 4, 4, 2, 1, 1, 1, 1, 1, 1, 1, 1])
 def _attention(
     query,
     key,
@@ -91,25 +90,15 @@ def _attention(
     left,
     right,
     dropout,
-    has_mask,
-    has_bias,
-    has_alibi_slopes,
-    has_sinks,
-    is_ragged,
-    has_lengths,
-    has_key_lengths,
-    has_query_offset,
-    has_dropout,
 ):
+    """Takes a list of no tensor or of one for each input from mask on."""
     del longest
-    dtype, cap = query.dtype, sum(softcap)
+    dtype, cap, is_ragged = query.dtype, sum(softcap), bool(query_splits)
     for tensor in (query, key, value):
         tensor.set_shape([None] * (3 if is_ragged else 4))
-    if has_alibi_slopes:
-        alibi_slopes.set_shape([None] * 2)
     if is_ragged:
-        (query, lengths), (key, key_lengths) = _padded(query, query_splits), _padded(key, key_splits)
-        value, _ = _padded(value, key_splits)
+        (query, *lengths), (key, *key_lengths) = _padded(query, *query_splits), _padded(key, *key_splits)
+        value, _ = _padded(value, *key_splits)
     batch, queries, heads, depth = tf.unstack(tf.shape(query), 4)
     _, keys, key_heads, value_depth = tf.unstack(tf.shape(value), 4)
     # The queries of the heads that share a key head are rows of one matrix.
@@ -125,46 +114,45 @@ def _attention(
 
     def of_longest(tensor):
         """Returns a mask or bias, which of ragged examples may be longer than the longest one."""
-        tensor.set_shape([None] * 4)
         return tensor[:, :, :queries, :keys] if is_ragged else tensor
 
     t, j = expand(tf.range(queries), 1), tf.range(keys)
-    num_queries = tf.reshape(lengths if has_lengths or is_ragged else queries, [-1, 1, 1, 1])
-    num_keys = tf.reshape(key_lengths if has_key_lengths or is_ragged else keys, [-1, 1, 1, 1])
-    offset = tf.reshape(query_offset, [-1, 1, 1, 1]) if has_query_offset else num_keys - num_queries
+    num_queries = tf.reshape(lengths[0] if lengths else queries, [-1, 1, 1, 1])
+    num_keys = tf.reshape(key_lengths[0] if key_lengths else keys, [-1, 1, 1, 1])
+    offset = tf.reshape(query_offset[0], [-1, 1, 1, 1]) if query_offset else num_keys - num_queries
     distance = t + offset - j
-    if has_alibi_slopes:
-        scores -= expand(alibi_slopes, 2, 3) * tf.cast(tf.abs(distance), scores.dtype)
-    if has_bias:
-        scores += widened(of_longest(bias))
+    if alibi_slopes:
+        scores -= expand(alibi_slopes[0], 2, 3) * tf.cast(tf.abs(distance), scores.dtype)
+    if bias:
+        scores += widened(of_longest(bias[0]))
     attends = (t < num_queries) & (j < num_keys)
     if left >= 0:
         attends &= distance <= left
     if right >= 0:
         attends &= distance >= -right
-    if has_mask:
-        attends &= of_longest(mask)
+    if mask:
+        attends &= of_longest(mask[0])
     scores = tf.where(attends, scores, NOTHING)
 
     high = tf.reduce_max(scores, -1)
-    if has_sinks:
-        high = tf.maximum(high, expand(sinks, 1))
+    if sinks:
+        high = tf.maximum(high, expand(sinks[0], 1))
     high = finite_or_zero(high)
     weights = tf.exp(scores - expand(high, -1))
     total = tf.reduce_sum(weights, -1)
-    if has_sinks:
-        total += tf.exp(expand(sinks, 1) - high)
+    if sinks:
+        total += tf.exp(expand(sinks[0], 1) - high)
     log_sum_exp = tf.math.log(total) + high
     weights = zero_if(tf.equal(scores, NOTHING), weights / expand(total, -1))
-    if has_dropout:
-        weights = _with_dropout(weights, seed, sum(dropout))
+    if seed:
+        weights = _with_dropout(weights, seed[0], sum(dropout))
 
     weights = tf.reshape(weights, tf.concat([by_key_head, [keys]], 0))
     output = _times_values(weights, tf.transpose(widened(value), [0, 2, 1, 3]))
     output = tf.reshape(output, tf.concat([by_head, [value_depth]], 0))
     output = tf.cast(tf.transpose(output, [0, 2, 1, 3]), dtype)
     if is_ragged:
-        is_query = tf.range(queries) < expand(lengths, 1)
+        is_query = tf.range(queries) < expand(lengths[0], 1)
         output = tf.boolean_mask(output, is_query)
         log_sum_exp = tf.transpose(tf.boolean_mask(tf.transpose(log_sum_exp, [0, 2, 1]), is_query))
     return output, log_sum_exp

@@ -68,10 +68,8 @@ def _multiscale_deformable_attention(values, spatial_shapes, sampling_locations,
     return tf.cast(tf.reshape(output, tf.stack([shape[0], shape[1], shape[2] * tf.shape(values)[3]])), values.dtype)
 
 
-@composition("DeformConv2d", [4, 4, 4, None, 1])
-def _deform_conv2d(
-    features, offsets, filters, mask, bias, *, strides, dilations, padding, paddings, has_mask, has_bias
-):
+@composition("DeformConv2d", [4, 4, 4, 4, 1])
+def _deform_conv2d(features, offsets, filters, mask, bias, *, strides, dilations, padding, paddings):
     """Multiplies filters with samples, as many for each place of the output as the filters have taps."""
     shape, filter_shape, places = tf.shape(features), tf.shape(filters), tf.shape(offsets)[1:3]
     batch, channels, taps = shape[0], shape[3], filter_shape[0] * filter_shape[1]
@@ -99,8 +97,8 @@ def _deform_conv2d(
     # A pixel more: features without pixels have outputs, too.
     values = tf.pad(tf.reshape(widened(features), by_groups), [[0, 0], [0, 1], [0, 0], [0, 0]])
     samples = _samples(values, at_taps(pixels(0), 0), at_taps(pixels(1), 1), shape[1], shape[2])
-    if has_mask:
-        samples *= tf.reshape(widened(mask), tf.stack([batch, num_places, offset_groups, taps, 1]))
+    if mask:
+        samples *= tf.reshape(widened(mask[0]), tf.stack([batch, num_places, offset_groups, taps, 1]))
 
     # [groups, N * places, taps * channels] x [groups, taps * channels, outputs]
     groups = channels // filter_shape[2]
@@ -111,4 +109,4 @@ def _deform_conv2d(
     matrices = tf.reshape(widened(filters), tf.stack([taps * filter_shape[2], groups, filter_shape[3] // groups]))
     output = tf.transpose(tf.matmul(samples, tf.transpose(matrices, [1, 0, 2])), [1, 0, 2])
     output = tf.reshape(output, tf.stack([batch, places[0], places[1], filter_shape[3]]))
-    return tf.cast(output + widened(bias) if has_bias else output, features.dtype)
+    return tf.cast(output + widened(bias[0]) if bias else output, features.dtype)

@@ -296,7 +296,8 @@ def _same_padding(size, filter_size, stride, dilation):
 
 @_direct("DeformConv2d", 19, _deform_conv_fits)
 def _deform_conv2d(nodes):
-    features, offsets, filters, mask, bias = nodes.inputs
+    features, offsets, filters, *options = nodes.inputs
+    mask, bias = options[: nodes.attr("has_mask")], options[nodes.attr("has_mask") :]
     *filter_size, channels_in_group, channels = nodes.shape(filters)
     strides, dilations = nodes.attr("strides"), nodes.attr("dilations")
     _, *size, features_channels = nodes.shape(features)
@@ -308,11 +309,11 @@ def _deform_conv2d(nodes):
         nodes.Transpose(nodes.widened(filters), perm=[3, 2, 0, 1]),
         nodes.to_channels_first(offsets),
     ]
-    if nodes.attr("has_bias") or nodes.attr("has_mask"):
+    if options:
         none = nodes.like(inputs[0], [0] * channels)
-        inputs.append(nodes.widened(bias) if nodes.attr("has_bias") else none)
-    if nodes.attr("has_mask"):
-        inputs.append(nodes.to_channels_first(nodes.widened(mask)))
+        inputs.append(nodes.widened(bias[0]) if bias else none)
+    if mask:
+        inputs.append(nodes.to_channels_first(nodes.widened(mask[0])))
     output = nodes.DeformConv(
         *inputs,
         kernel_shape=filter_size,

@@ -6,6 +6,7 @@ One call pools the boxes of all iterations from the images of all iterations.
 import tensorflow as tf
 
 from tensorflow_ops.core.python import pfor
+from tensorflow_ops.core.python.gradients import input_names
 
 # Names of inputs and outputs with images; the names of their shapes; all others have a row for each box.
 _IMAGES = ("features", "dd_features", "d_features")
@@ -30,12 +31,6 @@ _OPS = (
 )
 
 
-def _input_names(op):
-    """Returns the name of each input; the tensors of a list all have the list's name."""
-    args = op.op_def.input_arg
-    return [arg.name for arg in args for _ in range(op.get_attr(arg.number_attr) if arg.number_attr else 1)]
-
-
 def _offset_images(box_indices, iterations, images):
     """Maps [P, K] indices in [0, N) to indices in [0, P * N), and those out of range to -1."""
     first = images * tf.range(iterations)[:, tf.newaxis]
@@ -48,7 +43,7 @@ def _convert(pfor_input):
     It has N images if all iterations read the same ones.
     """
     op, inputs = pfor_input.op, pfor_input.inputs
-    names = _input_names(op)
+    names = input_names(op)
     for name, value in zip(names, inputs, strict=True):
         if value.is_stacked and (name in _IMAGE_SHAPES or name == _SIZE):
             message = f"{name} of {op.type} differs between iterations, expected one for all"

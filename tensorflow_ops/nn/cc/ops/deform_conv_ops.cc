@@ -1,4 +1,6 @@
 // DeformConv2d and its gradient: names, inputs, attrs, outputs, shapes.
+#include <optional>
+
 #include "tensorflow/core/framework/common_shape_fns.h"
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/shape_inference.h"
@@ -21,29 +23,28 @@ bool KnownDims(InferenceContext* c, ShapeHandle shape, FourDims* dims) {
   return true;
 }
 
-// The output's shape from features, offsets, filters and mask, inputs `first`
-// on, as far as known.
+// The output's shape from features, offsets and filters, inputs `first` on, the
+// mask and the bias, as far as known.
 absl::Status ConvolvedShape(InferenceContext* c, int first,
                             ShapeHandle* output) {
   DeformConvAttrs attrs;
   TF_RETURN_IF_ERROR(attrs.Read(c));
+  std::optional<ShapeHandle> mask;
+  TF_RETURN_IF_ERROR(OptionalInput(c, "mask", &mask));
   constexpr const char* kNames[] = {"features", "offsets", "filters", "mask"};
   ShapeHandle shapes[4];
   FourDims dims[4];
   bool known = true;
-  for (int i = 0; i < (attrs.has_mask ? 4 : 3); ++i) {
+  for (int i = 0; i < (mask.has_value() ? 4 : 3); ++i) {
+    shapes[i] = i < 3 ? c->input(first + i) : *mask;
     TF_RETURN_IF_ERROR(Expect(absl::StrCat(kNames[i], " must be 4-D"),
-                              c->WithRank(c->input(first + i), 4, &shapes[i])));
+                              c->WithRank(shapes[i], 4, &shapes[i])));
     known &= KnownDims(c, shapes[i], &dims[i]);
-  }
-  if (!attrs.has_mask) {
-    TF_RETURN_IF_ERROR(NamedDims(c).Read(
-        first + 3, {"mask must be [0] if has_mask is false"}));
   }
   if (known) {
     DeformConvShape args;
     TF_RETURN_IF_ERROR(CheckDeformConv(attrs, dims[0], dims[1], dims[2],
-                                       attrs.has_mask ? &dims[3] : nullptr,
+                                       mask.has_value() ? &dims[3] : nullptr,
                                        &args));
   }
   DimensionHandle batch, places[2];
@@ -63,22 +64,18 @@ absl::Status ConvolvedShape(InferenceContext* c, int first,
     TF_RETURN_IF_ERROR(Expect(
         kExpected, c->Merge(places[axis], c->MakeDim(length), &places[axis])));
   }
-  *output = c->MakeShape({batch, places[0], places[1], c->Dim(shapes[2], 3)});
+  NamedDims names(c);
+  names["channels"] = c->Dim(shapes[2], 3);
+  TF_RETURN_IF_ERROR(names.ReadOptional(
+      {"bias must be [channels]: a number for each output channel of "
+       "filters"}));
+  *output = c->MakeShape({batch, places[0], places[1], names["channels"]});
   return absl::OkStatus();
 }
 
 absl::Status SetDeformConvShape(InferenceContext* c) {
   ShapeHandle output;
   TF_RETURN_IF_ERROR(ConvolvedShape(c, 0, &output));
-  bool has_bias;
-  TF_RETURN_IF_ERROR(c->GetAttr("has_bias", &has_bias));
-  NamedDims dims(c);
-  dims["channels"] = c->Dim(output, 3);
-  TF_RETURN_IF_ERROR(dims.Read(
-      4, {has_bias ? "bias must be [channels]: a number for each output "
-                     "channel of filters"
-                   : "bias must be [0] if has_bias is false"}));
-  TF_RETURN_IF_ERROR(c->ReplaceDim(output, 3, dims["channels"], &output));
   c->set_output(0, output);
   return absl::OkStatus();
 }
@@ -88,10 +85,7 @@ absl::Status SetDeformConvGradShapes(InferenceContext* c) {
   TF_RETURN_IF_ERROR(ConvolvedShape(c, 1, &output));
   TF_RETURN_IF_ERROR(Expect("d_output must have the output's shape",
                             c->Merge(c->input(0), output, &output)));
-  for (int i = 0; i < 4; ++i) c->set_output(i, c->input(i + 1));
-  bool has_bias;
-  TF_RETURN_IF_ERROR(c->GetAttr("has_bias", &has_bias));
-  c->set_output(4, c->Vector(has_bias ? c->Dim(output, 3) : c->MakeDim(0)));
+  for (int i = 0; i < c->num_outputs(); ++i) c->set_output(i, c->input(i + 1));
   return absl::OkStatus();
 }
 
@@ -103,18 +97,18 @@ absl::Status SetDeformConvGradShapes(InferenceContext* c) {
       .Attr("dilations: list(int) = [1, 1]")                    \
       .Attr("padding: {'SAME', 'VALID', 'EXPLICIT'} = 'VALID'") \
       .Attr("paddings: list(int) = [0, 0, 0, 0]")               \
-      .Attr("has_mask: bool")                                   \
-      .Attr("has_bias: bool")                                   \
+      .Attr("has_mask: int >= 0")                               \
+      .Attr("has_bias: int >= 0")                               \
       .Attr("T: {half, bfloat16, float, double}")               \
       .Attr("Tvalue: {float, double}")
 
-// Without a mask or a bias, these are of shape [0].
+// mask and bias are lists of no tensor or of one; attrs count them.
 REGISTER_OP("TensorflowOps>DeformConv2d")
     .Input("features: T")
     .Input("offsets: Tvalue")
     .Input("filters: T")
-    .Input("mask: T")
-    .Input("bias: T")
+    .Input("mask: has_mask * T")
+    .Input("bias: has_bias * T")
     .Output("output: T")
         TFO_DEFORM_CONV_ATTRS.SetShapeFn(tfo::SetDeformConvShape);
 
@@ -123,10 +117,11 @@ REGISTER_OP("TensorflowOps>DeformConv2dGrad")
     .Input("features: T")
     .Input("offsets: Tvalue")
     .Input("filters: T")
-    .Input("mask: T")
+    .Input("mask: has_mask * T")
+    .Input("bias: has_bias * T")
     .Output("d_features: T")
     .Output("d_offsets: Tvalue")
     .Output("d_filters: T")
-    .Output("d_mask: T")
-    .Output("d_bias: T")
+    .Output("d_mask: has_mask * T")
+    .Output("d_bias: has_bias * T")
         TFO_DEFORM_CONV_ATTRS.SetShapeFn(tfo::SetDeformConvGradShapes);

@@ -1,9 +1,7 @@
 """The public function of attention."""
 
-import functools
 from typing import Literal, overload
 
-import numpy as np
 import tensorflow as tf
 
 from tensorflow_ops.core.python import arguments, autograph, ragged
@@ -16,11 +14,11 @@ from tensorflow_ops.nn.python.ops import (
 
 
 def _operands(query, key, value):
-    """Returns query, key, value, query_splits, key_splits, longest; splits and longest are None for dense tensors."""
+    """Returns query, key, value and lists of query_splits, key_splits and longest, empty for dense tensors."""
     named = {"query": query, "key": key, "value": value}
     found = [name for name, tensor in named.items() if isinstance(tensor, tf.RaggedTensor)]
     if not found:
-        ragged_inputs = None, None, None
+        ragged_inputs = [], [], []
     elif len(found) < 3:
         dense = next(name for name in named if name not in found)
         raise ValueError(f"{dense} is dense, expected a RaggedTensor, as {found[0]} is; or pass all of them dense")
@@ -35,7 +33,7 @@ def _operands(query, key, value):
             fit = key_splits == tf.cast(key.row_splits, key_splits.dtype)
             key_splits = arguments.checked("value.row_splits", key_splits, fit, "those of key")
         longest = tf.stack([t.bounding_shape(1, out_type=tf.int64) for t in (query, key)])
-        ragged_inputs = tf.cast(query.row_splits, tf.int64), tf.cast(key_splits, tf.int64), longest
+        ragged_inputs = [tf.cast(query.row_splits, tf.int64)], [tf.cast(key_splits, tf.int64)], [longest]
         named = {name: tensor.values for name, tensor in named.items()}
     query, key, value = (arguments.float_tensor(name, tensor) for name, tensor in named.items())
     for name, tensor in ("key", key), ("value", value):
@@ -77,20 +75,14 @@ def _with_rank(rank, name, tensor):
 
 
 def _seed(seed, dropout):
-    """Returns an int32 tensor [2], or None without dropout. Raises ValueError."""
+    """Returns an optional input: int32 [2], none without dropout. Raises ValueError."""
     if dropout == 0:
-        return None
+        return []
     if seed is None:
         raise ValueError(f"seed is None, expected two integers: dropout is {dropout}")
     # Keeps the lower 32 bits of wider integers.
     seed = arguments.tensor_of_kind("seed", seed, tf.int64)
-    return tf.cast(seed, tf.int32)
-
-
-@functools.cache
-def _absent(kind):
-    """Returns the placeholder of an absent input: a NumPy array makes a call cheaper than a tensor does."""
-    return np.zeros([0], kind.as_numpy_dtype)
+    return [tf.cast(seed, tf.int32)]
 
 
 def _clamped(name, value):
@@ -102,17 +94,17 @@ def _clamped(name, value):
 
 
 def _option(name, value, kind, batch):
-    """Returns an input of the op, and whether it is given; batch() is B. Raises ValueError."""
+    """Returns an optional input of the op: a list of no tensor, or of one. batch() is B. Raises ValueError."""
     if value is None:
-        return _absent(kind), False
+        return []
     tensor = _clamped(name, value) if kind == tf.int32 else arguments.tensor_of_kind(name, value, kind)
     if name in ("mask", "bias", "alibi_slopes"):
-        return _with_rank(2 if name == "alibi_slopes" else 4, name, tensor), True
+        return [_with_rank(2 if name == "alibi_slopes" else 4, name, tensor)]
     if kind == tf.int32 and tensor.shape.rank in (None, 0):
         # A scalar counts for all examples. The op checks any other shape.
         shape = tf.concat([[batch()], tf.shape(tensor)], 0)
-        return tf.broadcast_to(tensor, shape[-tf.maximum(tf.rank(tensor), 1) :]), True
-    return tensor, True
+        return [tf.broadcast_to(tensor, shape[-tf.maximum(tf.rank(tensor), 1) :])]
+    return [tensor]
 
 
 @overload
@@ -253,9 +245,8 @@ def attention(
     ragged_query = query
     query, key, value, query_splits, key_splits, longest = _operands(query, key, value)
     dtype = arguments.at_least_float32(query.dtype)
-    is_ragged = query_splits is not None
     left, right = _window(causal, window)
-    attrs = {"left": left, "right": right, "is_ragged": is_ragged}
+    attrs = {"left": left, "right": right, "Tvalue": dtype}
     if scale is not None:
         scale = arguments.static_number("scale", scale, "a float32 number", lambda x: abs(x) <= arguments.MAX_FLOAT32)
         attrs["scale"] = arguments.float32_parts(scale) or [0.0]
@@ -263,34 +254,33 @@ def attention(
         attrs["softcap"] = arguments.float32_parts(nn_arguments.softcap_or_none(softcap))
     dropout = arguments.static_number("dropout", dropout, "a number in [0, 1)", lambda x: 0 <= x < 1)
     seed = _seed(seed, dropout)
-    attrs |= {"dropout": arguments.float32_parts(dropout), "has_dropout": seed is not None}
+    attrs["dropout"] = arguments.float32_parts(dropout)
     return_log_sum_exp = arguments.static_bool("return_log_sum_exp", return_log_sum_exp)
-    if is_ragged and (lengths is not None or key_lengths is not None):
+    if query_splits and (lengths is not None or key_lengths is not None):
         raise ValueError("lengths or key_lengths are given, expected None: query and key are RaggedTensors")
 
     def batch():
-        return tf.size(query_splits) - 1 if is_ragged else tf.shape(query)[0]
+        return tf.size(query_splits[0]) - 1 if query_splits else tf.shape(query)[0]
 
-    inputs = {}
-    for argument, option, kind in (
-        ("mask", mask, tf.bool),
-        ("bias", bias, query.dtype),
-        ("alibi_slopes", alibi_slopes, dtype),
-        ("sinks", sinks, dtype),
-        ("lengths", lengths, tf.int32),
-        ("key_lengths", key_lengths, tf.int32),
-        ("query_offset", query_offset, tf.int32),
-    ):
-        inputs[argument], attrs[f"has_{argument}"] = _option(argument, option, kind, batch)
-    for argument, tensor, kind in (
-        ("query_splits", query_splits, tf.int64),
-        ("key_splits", key_splits, tf.int64),
-        ("seed", seed, tf.int32),
-        ("longest", longest, tf.int64),
-    ):
-        inputs[argument] = _absent(kind) if tensor is None else tensor
-    output, log_sum_exp = ops.tensorflow_ops_attention(query=query, key=key, value=value, **inputs, **attrs, name=name)
-    if is_ragged:
+    output, log_sum_exp = ops.tensorflow_ops_attention(
+        query=query,
+        key=key,
+        value=value,
+        mask=_option("mask", mask, tf.bool, batch),
+        bias=_option("bias", bias, query.dtype, batch),
+        alibi_slopes=_option("alibi_slopes", alibi_slopes, dtype, batch),
+        sinks=_option("sinks", sinks, dtype, batch),
+        query_splits=query_splits,
+        key_splits=key_splits,
+        lengths=_option("lengths", lengths, tf.int32, batch),
+        key_lengths=_option("key_lengths", key_lengths, tf.int32, batch),
+        query_offset=_option("query_offset", query_offset, tf.int32, batch),
+        seed=seed,
+        longest=longest,
+        **attrs,
+        name=name,
+    )
+    if query_splits:
         output = ragged_query.with_values(output)
         log_sum_exp = ragged_query.with_values(tf.transpose(log_sum_exp))
     return (output, log_sum_exp) if return_log_sum_exp else output

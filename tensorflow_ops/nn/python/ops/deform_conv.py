@@ -127,18 +127,15 @@ def deform_conv2d(
     if bias is not None:
         bias = _tensor("bias", bias, dtype, "[Co]")
     with tf.name_scope(name or "deform_conv2d"):
-        none = tf.zeros([0], dtype)
         output = ops.tensorflow_ops_deform_conv2d(
             features=axes.to_channels_last("features", features, data_format),
             offsets=axes.to_channels_last("offsets", offsets, data_format),
             filters=filters,
-            mask=none if mask is None else axes.to_channels_last("mask", mask, data_format),
-            bias=none if bias is None else bias,
+            mask=[] if mask is None else [axes.to_channels_last("mask", mask, data_format)],
+            bias=[] if bias is None else [bias],
             strides=strides,
             dilations=dilations,
             padding=padding,
             paddings=paddings,
-            has_mask=mask is not None,
-            has_bias=bias is not None,
         )
         return axes.from_channels_last(output, data_format)

@@ -6,7 +6,7 @@ Second derivatives, and forward mode, which needs them, do not exist.
 import tensorflow as tf
 
 from tensorflow_ops.core.python import pfor
-from tensorflow_ops.core.python.gradients import call, refuse
+from tensorflow_ops.core.python.gradients import call, input_names, inputs_by_name, refuse
 from tensorflow_ops.core.python.library import ops
 
 _NO_SECOND = "has no second derivatives, which forward mode (tf.autodiff.ForwardAccumulator) needs, too"
@@ -14,15 +14,8 @@ _NO_SECOND = "has no second derivatives, which forward mode (tf.autodiff.Forward
 
 @tf.RegisterGradient("TensorflowOps>DeformConv2d")
 def _deform_conv_grad(op, d_output):
-    features, offsets, filters, mask, _ = op.inputs
-    d = call(ops.tensorflow_ops_deform_conv2d_grad, op, d_output, features, offsets, filters, mask)
-    return [
-        d.d_features,
-        d.d_offsets,
-        d.d_filters,
-        d.d_mask if op.get_attr("has_mask") else None,
-        d.d_bias if op.get_attr("has_bias") else None,
-    ]
+    d = call(ops.tensorflow_ops_deform_conv2d_grad, op, d_output, *inputs_by_name(op).values())
+    return [d.d_features, d.d_offsets, d.d_filters, *d.d_mask, *d.d_bias]
 
 
 @tf.RegisterGradient("TensorflowOps>MultiscaleDeformableAttention")
@@ -33,7 +26,11 @@ def _attention_grad(op, d_output):
 
 @tf.RegisterGradient("TensorflowOps>DeformConv2dGrad")
 def _deform_conv_grad_grad(op, *upstream):
-    return [refuse(op, i, f"deform_conv2d {_NO_SECOND}", upstream) for i in range(len(op.inputs))]
+    # Of the bias, only the shape counts.
+    return [
+        None if name == "bias" else refuse(op, i, f"deform_conv2d {_NO_SECOND}", upstream)
+        for i, name in enumerate(input_names(op))
+    ]
 
 
 @tf.RegisterGradient("TensorflowOps>MultiscaleDeformableAttentionGrad")
@@ -45,7 +42,7 @@ def _attention_grad_grad(op, *upstream):
 @pfor.register("TensorflowOps>DeformConv2d")
 def _convert_deform_conv(pfor_input):
     # The gradient has no converter: its sums over the batch would join the iterations.
-    shared = [2, 4] if pfor_input.get_attr("has_mask") else [2, 3, 4]
+    shared = [i for i, name in enumerate(input_names(pfor_input.op)) if name in ("filters", "bias")]
     return pfor.convert_folded(pfor_input, shared)
 
 

@@ -33,10 +33,8 @@ absl::Status BeamSearchStepShape(InferenceContext* c) {
           "eos_ids must be a vector [end tokens]",
           "length_penalty must be a scalar", "eos_rule must be a scalar",
           "beam_width must be a scalar"}));
-  if (c->num_inputs() > 8) {
-    TF_RETURN_IF_ERROR(
-        dims.Read(8, {"forbidden must be [batch, beams, vocabulary]"}));
-  }
+  TF_RETURN_IF_ERROR(
+      dims.ReadOptional({"forbidden must be [batch, beams, vocabulary]"}));
   DimensionHandle& width = dims["width"];
   TF_RETURN_IF_ERROR(Expect("beam_width must be at least 1",
                             c->MakeDimForScalarInput(7, &width)));

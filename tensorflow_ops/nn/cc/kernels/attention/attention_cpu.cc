@@ -1,4 +1,4 @@
-// Attention on the CPU: a tile of queries meets block after block of keys. Its
+// Attention on the CPU: a band of queries meets block after block of keys. Its
 // sums, the keys and the values of a block stay in the L2 cache, the scores of
 // a panel in the L1 cache.
 #include "tensorflow_ops/nn/cc/kernels/attention/attention_cpu.h"
@@ -10,19 +10,20 @@
 namespace tfo {
 namespace {
 
-using attention::ElementsOf;
 using attention::Example;
-using attention::KeysOf;
+using attention::FromPack;
+using attention::PackCount;
 using attention::Panel;
+using attention::SeenKeys;
 using attention::Span;
 
 // Keys of a block: a multiple of the rows that products have in registers.
 constexpr int64_t kBlockKeys = 112;
 // At most: the more, the fewer times keys and values are packed.
-constexpr int64_t kTileQueries = 256;
+constexpr int64_t kBandQueries = 256;
 
 // Panels of the heads that share a key head, and the keys that they see.
-struct Tile {
+struct Band {
   int64_t batch, key_head;
   int64_t first_panel, num_panels;
   Span keys;
@@ -49,47 +50,47 @@ class Panels {
 };
 
 template <typename T>
-std::vector<Tile> TilesOf(const AttentionArgs<T>& args, int64_t columns,
+std::vector<Band> BandsOf(const AttentionArgs<T>& args, int64_t columns,
                           int num_threads) {
-  // Some tiles for each thread. Results do not depend on tiles.
+  // Some bands for each thread. Results do not depend on bands.
   int64_t panels_of_all = 0;
   for (int64_t b = 0; b < args.batch; ++b) {
     panels_of_all +=
         Panels(args, attention::ExampleOf(args, b), columns).count() *
         args.key_heads;
   }
-  const int64_t of_tile = std::clamp<int64_t>(panels_of_all / (4 * num_threads),
-                                              1, kTileQueries / columns);
-  std::vector<Tile> tiles;
+  const int64_t of_band = std::clamp<int64_t>(panels_of_all / (4 * num_threads),
+                                              1, kBandQueries / columns);
+  std::vector<Band> bands;
   for (int64_t b = 0; b < args.batch; ++b) {
     const Example example = attention::ExampleOf(args, b);
     const Panels panels(args, example, columns);
     for (int64_t h = 0; h < args.key_heads; ++h) {
-      for (int64_t p = 0; p < panels.count(); p += of_tile) {
-        Tile tile = {
-            b, h, p, std::min(of_tile, panels.count() - p), {example.keys, 0},
+      for (int64_t p = 0; p < panels.count(); p += of_band) {
+        Band band = {
+            b, h, p, std::min(of_band, panels.count() - p), {example.keys, 0},
             0};
-        for (int64_t i = p; i < p + tile.num_panels; ++i) {
+        for (int64_t i = p; i < p + band.num_panels; ++i) {
           const Panel panel = panels(h, i);
-          const Span span = KeysOf(args, example, panel, 0, example.keys);
+          const Span span = SeenKeys(args, example, panel, 0, example.keys);
           if (span.begin == span.end) continue;
-          tile.keys.begin = std::min(tile.keys.begin, span.begin);
-          tile.keys.end = std::max(tile.keys.end, span.end);
-          tile.pairs += (span.end - span.begin) * columns;
+          band.keys.begin = std::min(band.keys.begin, span.begin);
+          band.keys.end = std::max(band.keys.end, span.end);
+          band.pairs += (span.end - span.begin) * columns;
         }
-        tiles.push_back(tile);
+        bands.push_back(band);
       }
     }
   }
   // The longest begin first, so that threads end together.
   std::stable_sort(
-      tiles.begin(), tiles.end(),
-      [](const Tile& a, const Tile& b) { return a.pairs > b.pairs; });
-  return tiles;
+      bands.begin(), bands.end(),
+      [](const Band& a, const Band& b) { return a.pairs > b.pairs; });
+  return bands;
 }
 
-// Computes tiles, in memory that it keeps, by products of elements E.
-template <typename T, typename E>
+// Computes bands, in memory that it keeps, by products of packs P.
+template <typename T, typename P>
 class Forward {
  public:
   using C = Accumulator<T>;
@@ -101,32 +102,32 @@ class Forward {
         scores_of_(args, kBlockKeys),
         keys_(kBlockKeys, args.depth),
         values_(kBlockKeys, args.value_depth),
-        queries_(kTileQueries * ElementsOf<E>(args.depth)),
+        queries_(kBandQueries * PackCount<P>(args.depth)),
         scores_(kBlockKeys * kGemmStride),
-        sums_(kTileQueries * values_.padded_width()) {}
+        sums_(kBandQueries * values_.padded_width()) {}
 
-  void Run(const Tile& tile) {
-    const Example example = attention::ExampleOf(args_, tile.batch);
+  void Run(const Band& band) {
+    const Example example = attention::ExampleOf(args_, band.batch);
     const Panels panels(args_, example, columns_);
-    for (int64_t p = 0; p < tile.num_panels; ++p) {
-      Begin(example, panels(tile.key_head, tile.first_panel + p), p);
+    for (int64_t p = 0; p < band.num_panels; ++p) {
+      Begin(example, panels(band.key_head, band.first_panel + p), p);
     }
-    for (int64_t key = tile.keys.begin / kBlockKeys * kBlockKeys;
-         key < tile.keys.end; key += kBlockKeys) {
+    for (int64_t key = band.keys.begin / kBlockKeys * kBlockKeys;
+         key < band.keys.end; key += kBlockKeys) {
       const int64_t count = std::min(kBlockKeys, example.keys - key);
       bool packed = false;
-      for (int64_t p = 0; p < tile.num_panels; ++p) {
-        const Panel panel = panels(tile.key_head, tile.first_panel + p);
-        Span span = KeysOf(args_, example, panel, key, count);
+      for (int64_t p = 0; p < band.num_panels; ++p) {
+        const Panel panel = panels(band.key_head, band.first_panel + p);
+        Span span = SeenKeys(args_, example, panel, key, count);
         if (span.begin == span.end) continue;
-        span = ElementsOf<E>(span);
+        span = FromPack<P>(span);
         if (!scores_of_.Set(example, panel, key + span.begin,
                             span.end - span.begin)) {
           continue;
         }
         if (!packed) {
           const int64_t row =
-              (example.first_key + key) * args_.key_heads + tile.key_head;
+              (example.first_key + key) * args_.key_heads + band.key_head;
           keys_.Pack(args_.key + row * args_.depth,
                      args_.key_heads * args_.depth, count);
           values_.Pack(args_.value + row * args_.value_depth,
@@ -136,8 +137,8 @@ class Forward {
         Attend(example, panel, p, key, span);
       }
     }
-    for (int64_t p = 0; p < tile.num_panels; ++p) {
-      End(example, panels(tile.key_head, tile.first_panel + p), p);
+    for (int64_t p = 0; p < band.num_panels; ++p) {
+      End(example, panels(band.key_head, band.first_panel + p), p);
     }
   }
 
@@ -146,14 +147,14 @@ class Forward {
     return sums_.data() + p * columns_ * values_.padded_width();
   }
 
-  E* QueriesOf(int64_t p) const {
-    return queries_.data() + p * columns_ * ElementsOf<E>(args_.depth);
+  P* QueriesOf(int64_t p) const {
+    return queries_.data() + p * columns_ * PackCount<P>(args_.depth);
   }
 
   void Begin(const Example& example, const Panel& panel, int64_t p) {
     const int64_t row =
         (example.first_query + panel.first) * args_.heads + panel.head;
-    TFO_DISPATCH(PackPanels<T, E>)
+    TFO_DISPATCH(PackPanels<T, P>)
     (args_.query + row * args_.depth, 1, args_.heads * args_.depth, args_.depth,
      panel.count, QueriesOf(p));
     std::fill_n(SumsOf(p), panel.count * values_.padded_width(), C{0});
@@ -184,9 +185,9 @@ class Forward {
       (dropout_, example.batch * args_.heads + panel.head, panel.first,
        key + span.begin, count, scores);
     }
-    E* const weights = reinterpret_cast<E*>(scores_.data());
-    if constexpr (kNumbersOf<E> == 2) {
-      TFO_DISPATCH(PairRows)
+    P* const weights = reinterpret_cast<P*>(scores_.data());
+    if constexpr (kPackNumbers<P> == 2) {
+      TFO_DISPATCH(PackRows)
       (scores, count, weights + span.begin / 2 * kGemmStride);
     }
     values_.AddTransposed(weights, span, panel.count, SumsOf(p));
@@ -220,13 +221,13 @@ class Forward {
   const int64_t columns_;
   const AttentionDropout dropout_;
   attention::PanelScores<T> scores_of_;
-  const attention::Rows<T, E> keys_;
-  attention::Summands<T, E> values_;
-  const Buffer<E> queries_;  // panels
+  const attention::PackedRows<T, P> keys_;
+  attention::PackedColumns<T, P> values_;
+  const Buffer<P> queries_;  // panels
   const Buffer<C> scores_;   // of a panel; then its weights
   const Buffer<C> sums_;     // rows of values_.padded_width()
   // Of each query: the greatest score, about, and the sum of weights.
-  C high_[kTileQueries], total_[kTileQueries];
+  C high_[kBandQueries], total_[kBandQueries];
 };
 
 // Writes the results of queries beyond `lengths`.
@@ -255,18 +256,18 @@ void FillBeyondLengths(const AttentionArgs<T>& args) {
 
 template <typename T>
 Error Attention(const Cpu& cpu, const AttentionArgs<T>& args) {
-  const std::vector<Tile> tiles = TilesOf(
+  const std::vector<Band> bands = BandsOf(
       args, TFO_DISPATCH(PanelColumns<Accumulator<T>>)(), cpu.num_threads);
   FillBeyondLengths(args);
-  if (tiles.empty()) return nullptr;
+  if (bands.empty()) return nullptr;
   double pairs = 0;
-  for (const Tile& tile : tiles) pairs += tile.pairs;
+  for (const Band& band : bands) pairs += band.pairs;
   const double cycles =
-      pairs / tiles.size() * attention::CyclesPerPair<T>(args, 2);
-  attention::WithElements<T>([&](auto element) {
-    cpu.ParallelFor(tiles.size(), cycles, [&](int64_t begin, int64_t end) {
-      Forward<T, decltype(element)> forward(args);
-      for (int64_t i = begin; i < end; ++i) forward.Run(tiles[i]);
+      pairs / bands.size() * attention::CyclesPerPair<T>(args, 2);
+  attention::WithPacks<T>([&](auto pack) {
+    cpu.ParallelFor(bands.size(), cycles, [&](int64_t begin, int64_t end) {
+      Forward<T, decltype(pack)> forward(args);
+      for (int64_t i = begin; i < end; ++i) forward.Run(bands[i]);
     });
   });
   return nullptr;

@@ -1,5 +1,17 @@
 // Shared by the forward and the backward pass of attention.h on the CPU:
 // examples, which keys a query sees, the options of a panel's scores.
+//
+// Words:
+//   example  an entry of the batch, with lengths and an offset of its own
+//   group    the heads of query that share a head of key and value
+//   seen     the keys that lengths and window leave to a query; a Span
+//   pair     a query and a key; excluded if the key is not seen, or masked
+//   score    of a pair; its weight is e^score, relative to a maximum or to lse
+//   panel    up to PanelColumns queries of a head, a lane each (gemm_simd.h)
+//   band     panels that a thread computes together
+//   block    up to kBlockKeys keys of a head, packed once for a band
+//   tile     rows of kGemmStride packs (gemm_simd.h): of keys, or of weights
+//   pack     what products take at once: a number, or two of bfloat16
 #ifndef TENSORFLOW_OPS_NN_CC_KERNELS_ATTENTION_ATTENTION_CPU_H_
 #define TENSORFLOW_OPS_NN_CC_KERNELS_ATTENTION_ATTENTION_CPU_H_
 
@@ -35,34 +47,33 @@ inline double Log(double x) {
   return static_cast<double>(std::log(static_cast<long double>(x)));
 }
 
-// The keys that the lengths and the window let query t see.
-inline Span KeysOf(const AttentionSpec& spec, const Example& example,
-                   int64_t t) {
-  const int64_t i = t + example.offset, keys = example.keys;
-  const int64_t begin = std::clamp<int64_t>(i - spec.left, 0, keys);
-  return {begin, std::clamp<int64_t>(i + spec.right + 1, begin, keys)};
-}
-
-// Queries of a head, at most PanelColumns.
+// Queries of a head: a panel, or a band of them.
 struct Panel {
   int64_t head, first, count;
 };
 
-// The keys of [key, key + count) that a query of the panel sees, relative to
-// `key`. Spans of later queries begin and end later.
-inline Span KeysOf(const AttentionSpec& spec, const Example& example,
-                   const Panel& panel, int64_t key, int64_t count) {
-  const int64_t begin = KeysOf(spec, example, panel.first).begin - key;
-  const int64_t end =
-      KeysOf(spec, example, panel.first + panel.count - 1).end - key;
-  const int64_t from = std::clamp<int64_t>(begin, 0, count);
-  return {from, std::clamp<int64_t>(end, from, count)};
+// The keys of [key, key + count) that query t sees, relative to `key`.
+inline Span SeenKeys(const AttentionSpec& spec, const Example& example,
+                     int64_t t, int64_t key, int64_t count) {
+  const int64_t i = t + example.offset, keys = example.keys;
+  const int64_t begin = std::clamp<int64_t>(i - spec.left, 0, keys);
+  const int64_t end = std::clamp<int64_t>(i + spec.right + 1, begin, keys);
+  const int64_t from = std::clamp<int64_t>(begin - key, 0, count);
+  return {from, std::clamp<int64_t>(end - key, from, count)};
+}
+// Those that any query of the panel sees. Spans of later queries begin and end
+// later.
+inline Span SeenKeys(const AttentionSpec& spec, const Example& example,
+                     const Panel& panel, int64_t key, int64_t count) {
+  const int64_t last = panel.first + panel.count - 1;
+  return {SeenKeys(spec, example, panel.first, key, count).begin,
+          SeenKeys(spec, example, last, key, count).end};
 }
 
-// The same from the begin of an element on.
-template <typename E>
-Span ElementsOf(const Span& span) {
-  return {span.begin / kNumbersOf<E> * kNumbersOf<E>, span.end};
+// The same from the begin of a pack on.
+template <typename P>
+Span FromPack(const Span& span) {
+  return {span.begin / kPackNumbers<P> * kPackNumbers<P>, span.end};
 }
 
 // What products of keys become: ScoreOptions and their memory.
@@ -95,17 +106,16 @@ class PanelScores {
                              panel.head];
     }
     if (!Add(example, panel, key, count)) return false;
-    const auto keys_of = [&](int64_t i) {
-      return KeysOf(args_, example, {panel.head, panel.first + i, 1}, key,
-                    count);
+    const auto seen_by = [&](int64_t i) {
+      return SeenKeys(args_, example, panel.first + i, key, count);
     };
-    if (keys_of(panel.count - 1).begin == 0 && keys_of(0).end == count) {
+    if (seen_by(panel.count - 1).begin == 0 && seen_by(0).end == count) {
       return true;
     }
     for (int64_t i = 0; i < panel.count; ++i) {
-      const Span span = keys_of(i);
-      begin_[i] = static_cast<C>(span.begin);
-      end_[i] = static_cast<C>(span.end);
+      const Span seen = seen_by(i);
+      begin_[i] = static_cast<C>(seen.begin);
+      end_[i] = static_cast<C>(seen.end);
     }
     // All lanes decide when sums are corrected: those beyond the panel see no
     // keys, or results would depend on the panel before, and so on the number
@@ -155,37 +165,37 @@ class PanelScores {
   ScoreOptions<C> options_;
 };
 
-// Elements of panels and tiles (gemm_simd.h) with a depth of `numbers`.
-template <typename E>
-int64_t ElementsOf(int64_t numbers) {
-  return DivideUp(numbers, kNumbersOf<E>);
+// The packs of `numbers` numbers.
+template <typename P>
+int64_t PackCount(int64_t numbers) {
+  return DivideUp(numbers, kPackNumbers<P>);
 }
 
-// Rows of a tile (gemm_simd.h) of any depth: a tile for each kDepth.
-template <typename T, typename E>
-class Rows {
+// Rows of any depth: a tile for each kDepth.
+template <typename T, typename P>
+class PackedRows {
  public:
   using C = Accumulator<T>;
-  Rows(int64_t rows, int64_t depth)
+  PackedRows(int64_t rows, int64_t depth)
       : rows_(rows),
         depth_(depth),
         tiles_(DivideUp(depth, kDepth) * rows * kGemmStride) {}
 
   void Pack(const T* from, int64_t stride, int64_t count) const {
     for (int64_t d = 0; d < depth_; d += kDepth) {
-      TFO_DISPATCH(PackTile<T, E>)
+      TFO_DISPATCH(PackTile<T, P>)
       (from + d, stride, count, std::min(kDepth, depth_ - d), Tile(d));
     }
   }
   // Writes the products of `count` rows, from `first` on, with panels to rows
   // of kGemmStride.
-  void Multiply(int64_t first, int64_t count, const E* panel, C* to) const {
+  void Multiply(int64_t first, int64_t count, const P* panel, C* to) const {
     const int64_t columns = TFO_DISPATCH(PanelColumns<C>)();
     // Of no depth, too: products are 0.
     int64_t d = 0;
     do {
-      const int64_t depth = ElementsOf<E>(std::min(kDepth, depth_ - d));
-      TFO_DISPATCH(MultiplyTile<E>)
+      const int64_t depth = PackCount<P>(std::min(kDepth, depth_ - d));
+      TFO_DISPATCH(MultiplyTile<P>)
       (Tile(d) + first * kGemmStride, count, depth, panel, columns, d > 0, to,
        kGemmStride);
       panel += depth * columns;
@@ -194,75 +204,63 @@ class Rows {
   }
 
  private:
-  static constexpr int64_t kDepth = kGemmDepth * kNumbersOf<E>;
+  static constexpr int64_t kDepth = kGemmDepth * kPackNumbers<P>;
 
-  E* Tile(int64_t d) const {
+  P* Tile(int64_t d) const {
     return tiles_.data() + d / kDepth * rows_ * kGemmStride;
   }
   const int64_t rows_, depth_;
-  const Buffer<E> tiles_;
+  const Buffer<P> tiles_;
 };
 
-// The number `i` of an element.
-template <typename C>
-C& NumberOf(C& value, int64_t) {
-  return value;
-}
-inline BFloat16& NumberOf(BFloat16Pair& pair, int64_t i) {
-  return pair.numbers[i];
-}
-inline const BFloat16& NumberOf(const BFloat16Pair& pair, int64_t i) {
-  return pair.numbers[i];
-}
-
-// Panels of rows of any width, for products that sum over these rows. Rows with
-// a number that is not finite are 0 in the panels: a pair of weight 0 must not
-// meet them. Their other pairs are added one by one.
-template <typename T, typename E>
-class Summands {
+// Panels of the columns of rows of any width, for products that sum over these
+// rows. Rows with a number that is not finite are 0 in the panels: a pair of
+// weight 0 must not meet them. Their other pairs are added one by one.
+template <typename T, typename P>
+class PackedColumns {
  public:
   using C = Accumulator<T>;
-  Summands(int64_t rows, int64_t width)
+  PackedColumns(int64_t rows, int64_t width)
       : columns_(TFO_DISPATCH(PanelColumns<C>)()),
         width_(width),
-        panels_(ElementsOf<E>(rows) * padded_width()) {}
+        panels_(PackCount<P>(rows) * padded_width()) {}
 
   int64_t padded_width() const { return RoundUp(width_, columns_); }
 
   void Pack(const T* from, int64_t stride, int64_t count) {
     from_ = from;
     stride_ = stride;
-    depth_ = ElementsOf<E>(count);
-    TFO_DISPATCH(PackPanels<T, E>)
+    depth_ = PackCount<P>(count);
+    TFO_DISPATCH(PackPanels<T, P>)
     (from, stride, 1, count, width_, panels_.data());
-    wild_.clear();
+    non_finite_.clear();
     const auto are_finite = TFO_DISPATCH(AreFinite<T>);
     if (are_finite(from, stride, count, width_)) return;
     for (int64_t i = 0; i < count; ++i) {
       if (are_finite(from + i * stride, stride, 1, width_)) continue;
-      wild_.push_back(i);
+      non_finite_.push_back(i);
       for (int64_t d = 0; d < padded_width(); d += columns_) {
-        E* const row = panels_.data() + d * depth_ + i / kNumbers * columns_;
+        P* const row = panels_.data() + d * depth_ + i / kNumbers * columns_;
         for (int64_t x = 0; x < columns_; ++x) {
-          NumberOf(row[x], i % kNumbers) = {};
+          NumbersOf(row + x)[i % kNumbers] = {};
         }
       }
     }
   }
 
   // sums [count, padded_width] += weights^T rows, for the rows of `span`, which
-  // begins with an element; weights [rows, kGemmStride].
-  void AddTransposed(const E* weights, const Span& span, int64_t count,
+  // begins with a pack; weights [rows, kGemmStride].
+  void AddTransposed(const P* weights, const Span& span, int64_t count,
                      C* sums) const {
     const int64_t begin = span.begin / kNumbers;
-    const int64_t depth = ElementsOf<E>(span.end) - begin;
+    const int64_t depth = PackCount<P>(span.end) - begin;
     for (int64_t d = 0; d < padded_width(); d += columns_) {
-      TFO_DISPATCH(MultiplyTransposedTile<E>)
+      TFO_DISPATCH(MultiplyTransposedTile<P>)
       (weights + begin * kGemmStride, count, depth,
        panels_.data() + d * depth_ + begin * columns_, columns_, true, sums + d,
        padded_width());
     }
-    for (const int64_t i : wild_) {
+    for (const int64_t i : non_finite_) {
       if (i < span.begin || i >= span.end) continue;
       AddOneByOne(weights + i / kNumbers * kGemmStride, 1, i, count, sums);
     }
@@ -270,26 +268,26 @@ class Summands {
 
   // sums += weights rows, for the rows of `span` of sums [.., padded_width] and
   // weights [.., kGemmStride].
-  void Add(const E* weights, const Span& span, C* sums) const {
+  void Add(const P* weights, const Span& span, C* sums) const {
     const int64_t count = span.end - span.begin;
     weights += span.begin * kGemmStride;
     sums += span.begin * padded_width();
-    TFO_DISPATCH(MultiplyTile<E>)
+    TFO_DISPATCH(MultiplyTile<P>)
     (weights, count, depth_, panels_.data(), padded_width(), true, sums,
      padded_width());
-    for (const int64_t i : wild_) {
+    for (const int64_t i : non_finite_) {
       AddOneByOne(weights + i / kNumbers, kGemmStride, i, count, sums);
     }
   }
 
  private:
-  static constexpr int64_t kNumbers = kNumbersOf<E>;
+  static constexpr int64_t kNumbers = kPackNumbers<P>;
 
-  void AddOneByOne(const E* weights, int64_t weight_stride, int64_t i,
+  void AddOneByOne(const P* weights, int64_t weight_stride, int64_t i,
                    int64_t count, C* sums) const {
     for (int64_t m = 0; m < count; ++m) {
       const C weight =
-          Widen(NumberOf(weights[m * weight_stride], i % kNumbers));
+          Widen(NumbersOf(weights + m * weight_stride)[i % kNumbers]);
       if (weight == 0) continue;
       for (int64_t d = 0; d < width_; ++d) {
         sums[m * padded_width() + d] += weight * Widen(from_[i * stride_ + d]);
@@ -298,10 +296,10 @@ class Summands {
   }
 
   const int64_t columns_, width_;
-  const Buffer<E> panels_;
+  const Buffer<P> panels_;
   const T* from_ = nullptr;
   int64_t stride_ = 0, depth_ = 0;
-  std::vector<int64_t> wild_;
+  std::vector<int64_t> non_finite_;
 };
 
 // Writes rows of sums as rows of T, `stride` apart.
@@ -314,11 +312,11 @@ void NarrowRows(const Accumulator<T>* sums, int64_t sums_stride, int64_t count,
   }
 }
 
-// Calls run(E()), with the elements that products of T have on this processor.
+// Calls run(P()), with the packs that products of T have on this processor.
 template <typename T, typename Run>
-void WithElements(const Run& run) {
+void WithPacks(const Run& run) {
   if constexpr (std::is_same_v<T, BFloat16>) {
-    if (HasBFloat16Products()) return run(BFloat16Pair());
+    if (HasBFloat16Products()) return run(BFloat16Pack());
   }
   run(Accumulator<T>());
 }

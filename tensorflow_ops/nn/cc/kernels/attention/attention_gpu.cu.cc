@@ -1,5 +1,8 @@
 #include "tensorflow_ops/nn/cc/kernels/attention/attention_gpu.h"
 
+#include "tensorflow_ops/nn/cc/kernels/attention/attention_scores_gpu.h"
+#include "tensorflow_ops/nn/cc/kernels/attention/attention_tiles_gpu.h"
+
 namespace tfo {
 namespace {
 
@@ -108,14 +111,14 @@ __global__ void __launch_bounds__(kThreads, (kMinBlocks<T, kWidth>))
     if (first >= rows) continue;
     pairs.Set(args, options.threshold, example, place.head);
     const Phase<T> phases[] = {
-        DotPhase(QueriesOf(args, example, place.head, args.query, args.depth,
+        DotPhase(QueryRows(args, example, place.head, args.query, args.depth,
                            options.depth_packs),
-                 KeysOf(args, example, place.head, args.key, args.depth,
-                        options.depth_packs)),
-        SumPhase(KeysOf(args, example, place.head, args.value, args.value_depth,
-                        options.value_depth_packs),
+                 KeyRows(args, example, place.head, args.key, args.depth,
+                         options.depth_packs)),
+        SumPhase(KeyRows(args, example, place.head, args.value,
+                         args.value_depth, options.value_depth_packs),
                  place.first_column, kWidth)};
-    Range keys = pairs.KeysOf(first, kRows);
+    Range keys = pairs.SeenKeys(first, kRows);
     keys.begin = keys.begin / kColumns<T> * kColumns<T>;
     steps.Begin(phases, first, keys.begin, keys.end);
 

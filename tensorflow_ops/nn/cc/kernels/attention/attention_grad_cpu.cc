@@ -1,5 +1,5 @@
-// Gradients of attention on the CPU: for each tile of queries and block of keys
-// the weights are computed again. Sums run over tiles, and over blocks, in
+// Gradients of attention on the CPU: for each band of queries and block of keys
+// the weights are computed again. Sums run over bands, and over blocks, in
 // order, whoever computes them.
 #include <algorithm>
 #include <atomic>
@@ -14,26 +14,27 @@
 namespace tfo {
 namespace {
 
-using attention::ElementsOf;
 using attention::Example;
 using attention::ExampleOf;
-using attention::KeysOf;
+using attention::FromPack;
 using attention::NarrowRows;
+using attention::PackCount;
 using attention::Panel;
+using attention::SeenKeys;
 using attention::Span;
 
-// Queries of a tile, whole panels, and keys of a block.
-constexpr int64_t kTileQueries = 128, kBlockKeys = 224;
+// Queries of a band, whole panels, and keys of a block.
+constexpr int64_t kBandQueries = 128, kBlockKeys = 224;
 // At most: vectors of 16 bytes, of double, have two lanes.
-constexpr int64_t kTilePanels = kTileQueries / 4;
+constexpr int64_t kBandPanels = kBandQueries / 4;
 
-// The gradients to a tile of queries of a head. Blocks of keys, at least one,
+// The gradients to a band of queries of a head. Blocks of keys, at least one,
 // add to it in order, each in its turn.
 template <typename C>
-struct QueryTile {
+struct QueryBand {
   Span blocks = {0, 1};
   std::atomic<int64_t> turn;
-  std::unique_ptr<Buffer<C>> sums;  // [kTileQueries, padded depth]
+  std::unique_ptr<Buffer<C>> sums;  // [kBandQueries, padded depth]
 };
 
 // Writes d_output . output - d_log_sum_exp for each query, which the gradients
@@ -61,9 +62,9 @@ void FindDeltas(const Cpu& cpu, const AttentionGradArgs<T>& args,
       });
 }
 
-// A tile of queries of a head and a block of keys, in memory that it keeps, by
-// products of elements E.
-template <typename T, typename E>
+// A band of queries of a head and a block of keys, in memory that it keeps, by
+// products of packs P.
+template <typename T, typename P>
 class Backward {
  public:
   using C = Accumulator<T>;
@@ -76,59 +77,59 @@ class Backward {
         scores_of_(args, kBlockKeys),
         keys_(kBlockKeys, args.depth),
         values_(kBlockKeys, args.value_depth),
-        keys_of_queries_(kBlockKeys, args.depth),
-        query_panels_(kTileQueries * ElementsOf<E>(args.depth)),
-        d_output_panels_(kTileQueries * ElementsOf<E>(args.value_depth)),
-        queries_(kTileQueries, args.depth),
-        d_outputs_(kTileQueries, args.value_depth),
+        key_columns_(kBlockKeys, args.depth),
+        query_panels_(kBandQueries * PackCount<P>(args.depth)),
+        d_output_panels_(kBandQueries * PackCount<P>(args.value_depth)),
+        queries_(kBandQueries, args.depth),
+        d_outputs_(kBandQueries, args.value_depth),
         weights_(kBlockKeys * kGemmStride),
         d_scores_(kBlockKeys * kGemmStride),
-        d_score_pairs_(kPairs ? kBlockKeys * kGemmStride : 0),
+        d_score_packs_(kPacks ? kBlockKeys * kGemmStride : 0),
         d_keys_(kBlockKeys * queries_.padded_width()),
         d_values_(kBlockKeys * d_outputs_.padded_width()) {}
 
   // Writes the gradients to the keys and values of a block, and adds those to
-  // the queries of the heads that share the key head: to tiles, [heads, tiles].
+  // the queries of the heads that share the key head: to bands, [heads, bands].
   // False: another thread has failed.
   bool Keys(const Example& example, int64_t key_head, int64_t block,
-            QueryTile<C>* tiles, const std::atomic<bool>& has_failed) {
+            QueryBand<C>* bands, const std::atomic<bool>& has_failed) {
     const int64_t key = block * kBlockKeys;
     const int64_t count = std::min(kBlockKeys, example.keys - key);
     const int64_t group = args_.heads / args_.key_heads;
     std::fill_n(d_keys_.data(), count * padded_depth(), C{0});
     std::fill_n(d_values_.data(), count * d_outputs_.padded_width(), C{0});
-    const int64_t num_tiles = DivideUp(example.queries, kTileQueries);
+    const int64_t num_bands = DivideUp(example.queries, kBandQueries);
     for (int64_t h = 0; h < group; ++h) {
-      // Late tiles first: many blocks add to them if causal, and those of a
+      // Late bands first: many blocks add to them if causal, and those of a
       // window wait for no other.
-      for (int64_t i = num_tiles - 1; i >= 0; --i) {
-        QueryTile<C>* const tile = tiles + h * num_tiles + i;
-        if (block < tile->blocks.begin || tile->blocks.end <= block) continue;
-        const int64_t first = i * kTileQueries, head = key_head * group + h;
+      for (int64_t i = num_bands - 1; i >= 0; --i) {
+        QueryBand<C>* const band = bands + h * num_bands + i;
+        if (block < band->blocks.begin || band->blocks.end <= block) continue;
+        const int64_t first = i * kBandQueries, head = key_head * group + h;
         const bool attends = Differentiate(example, head, first, key, true);
         if (attends) {
-          PairQueries();
-          d_outputs_.Add(reinterpret_cast<const E*>(weights_.data()), seen_,
+          PackWeights();
+          d_outputs_.Add(reinterpret_cast<const P*>(weights_.data()), seen_,
                          d_values_.data());
-          queries_.Add(kPairs ? d_score_pairs_.data()
-                              : reinterpret_cast<const E*>(d_scores_.data()),
+          queries_.Add(kPacks ? d_score_packs_.data()
+                              : reinterpret_cast<const P*>(d_scores_.data()),
                        seen_, d_keys_.data());
         }
-        while (tile->turn.load(std::memory_order_acquire) != block) {
+        while (band->turn.load(std::memory_order_acquire) != block) {
           if (has_failed.load(std::memory_order_relaxed)) return false;
           std::this_thread::yield();
         }
-        if (block == tile->blocks.begin) {
-          const int64_t size = kTileQueries * padded_depth();
-          tile->sums = std::make_unique<Buffer<C>>(size);
-          std::fill_n(tile->sums->data(), size, C{0});
+        if (block == band->blocks.begin) {
+          const int64_t size = kBandQueries * padded_depth();
+          band->sums = std::make_unique<Buffer<C>>(size);
+          std::fill_n(band->sums->data(), size, C{0});
         }
-        if (attends) AddToQueries(tile->sums->data());
-        if (block + 1 == tile->blocks.end) {
-          WriteQueries(example, head, first, tile->sums->data());
-          tile->sums.reset();
+        if (attends) AddToQueries(band->sums->data());
+        if (block + 1 == band->blocks.end) {
+          WriteQueries(example, head, first, band->sums->data());
+          band->sums.reset();
         }
-        tile->turn.store(block + 1, std::memory_order_release);
+        band->turn.store(block + 1, std::memory_order_release);
       }
     }
     const int64_t row = (example.first_key + key) * args_.key_heads + key_head;
@@ -140,20 +141,20 @@ class Backward {
     return true;
   }
 
-  // Adds the gradients to the scores of a tile and a block to sums [kBlockKeys,
-  // kTileQueries].
+  // Adds the gradients to the scores of a band and a block to sums [kBlockKeys,
+  // kBandQueries].
   void AddScores(const Example& example, int64_t head, int64_t first,
                  int64_t key, C* sums) {
     if (!Differentiate(example, head, first, key, false)) return;
     for (int64_t j = seen_.begin; j < seen_.end; ++j) {
-      for (int64_t i = 0; i < tile_.count; ++i) {
-        sums[j * kTileQueries + i] += d_scores_.data()[j * kGemmStride + i];
+      for (int64_t i = 0; i < band_.count; ++i) {
+        sums[j * kBandQueries + i] += d_scores_.data()[j * kGemmStride + i];
       }
     }
   }
 
  private:
-  static constexpr bool kPairs = kNumbersOf<E> == 2;
+  static constexpr bool kPacks = kPackNumbers<P> == 2;
 
   int64_t padded_depth() const { return queries_.padded_width(); }
 
@@ -161,77 +162,77 @@ class Backward {
                     const C* sums) const {
     const int64_t row = (example.first_query + first) * args_.heads + head;
     NarrowRows(sums, padded_depth(),
-               std::min(kTileQueries, example.queries - first), args_.depth,
+               std::min(kBandQueries, example.queries - first), args_.depth,
                args_.heads * args_.depth, args_.d_query + row * args_.depth);
   }
 
-  // Rounds weights and d_scores of a tile to pairs of queries.
-  void PairQueries() const {
-    if constexpr (kPairs) {
+  // Rounds weights and d_scores of a band to packs of queries.
+  void PackWeights() const {
+    if constexpr (kPacks) {
       const int64_t count = seen_.end - seen_.begin;
       // The lane beyond an odd number of queries: NaN if the key is not finite.
-      for (int64_t j = seen_.begin; j < seen_.end && tile_.count % 2 != 0;
+      for (int64_t j = seen_.begin; j < seen_.end && band_.count % 2 != 0;
            ++j) {
-        weights_.data()[j * kGemmStride + tile_.count] = 0;
-        d_scores_.data()[j * kGemmStride + tile_.count] = 0;
+        weights_.data()[j * kGemmStride + band_.count] = 0;
+        d_scores_.data()[j * kGemmStride + band_.count] = 0;
       }
-      for (int64_t i = 0; i < tile_.count; i += columns_) {
+      for (int64_t i = 0; i < band_.count; i += columns_) {
         const int64_t from = seen_.begin * kGemmStride + i;
         const int64_t to = seen_.begin * kGemmStride + i / 2;
-        const auto pair = TFO_DISPATCH(PairColumns);
-        pair(weights_.data() + from, count,
-             reinterpret_cast<E*>(weights_.data()) + to);
-        pair(d_scores_.data() + from, count, d_score_pairs_.data() + to);
+        const auto pack = TFO_DISPATCH(PackColumns);
+        pack(weights_.data() + from, count,
+             reinterpret_cast<P*>(weights_.data()) + to);
+        pack(d_scores_.data() + from, count, d_score_packs_.data() + to);
       }
     }
   }
 
   void AddToQueries(C* sums) const {
-    E* const d_scores = reinterpret_cast<E*>(d_scores_.data());
-    if constexpr (kPairs) {
-      for (int64_t i = 0; i < tile_.count; i += columns_) {
-        TFO_DISPATCH(PairRows)
+    P* const d_scores = reinterpret_cast<P*>(d_scores_.data());
+    if constexpr (kPacks) {
+      for (int64_t i = 0; i < band_.count; i += columns_) {
+        TFO_DISPATCH(PackRows)
         (d_scores_.data() + seen_.begin * kGemmStride + i,
          seen_.end - seen_.begin, d_scores + seen_.begin / 2 * kGemmStride + i);
       }
     }
     int64_t end;
-    for (int64_t i = 0; i < tile_.count; i = end) {
+    for (int64_t i = 0; i < band_.count; i = end) {
       // Panels that see the same keys.
       const Span& span = SpanOf(i);
       end = i + columns_;
-      while (end < tile_.count && SpanOf(end).begin == span.begin &&
+      while (end < band_.count && SpanOf(end).begin == span.begin &&
              SpanOf(end).end == span.end) {
         end += columns_;
       }
       if (span.begin == span.end) continue;
-      keys_of_queries_.AddTransposed(d_scores + i, span,
-                                     std::min(end, tile_.count) - i,
-                                     sums + i * padded_depth());
+      key_columns_.AddTransposed(d_scores + i, span,
+                                 std::min(end, band_.count) - i,
+                                 sums + i * padded_depth());
     }
   }
 
-  // The keys that the panel of a tile's query sees.
+  // The keys that the panel of a band's query sees.
   Span& SpanOf(int64_t i) { return spans_[i / columns_]; }
   const Span& SpanOf(int64_t i) const { return spans_[i / columns_]; }
 
-  // Writes the weights of a tile and a block, and the gradients to the scores
+  // Writes the weights of a band and a block, and the gradients to the scores
   // or, with `to_products`, to the products, for the keys of seen_. False: no
   // pair attends.
   bool Differentiate(const Example& example, int64_t head, int64_t first,
                      int64_t key, bool to_products) {
-    const Panel tile = {head, first,
-                        std::min(kTileQueries, example.queries - first)};
+    const Panel band = {head, first,
+                        std::min(kBandQueries, example.queries - first)};
     const int64_t count = std::min(kBlockKeys, example.keys - key);
     seen_ = {count, 0};
-    for (int64_t i = 0; i < tile.count; i += columns_) {
-      const Panel panel = {head, first + i, std::min(columns_, tile.count - i)};
-      Span span = ElementsOf<E>(KeysOf(args_, example, panel, key, count));
+    for (int64_t i = 0; i < band.count; i += columns_) {
+      const Panel panel = {head, first + i, std::min(columns_, band.count - i)};
+      Span span = FromPack<P>(SeenKeys(args_, example, panel, key, count));
       if (span.begin < span.end &&
           scores_of_.Set(example, panel, key + span.begin,
                          span.end - span.begin)) {
         PackKeys(example, head / (args_.heads / args_.key_heads), key, count);
-        PackQueries(example, tile);
+        PackQueries(example, band);
         DifferentiatePanel(example, panel, i, key, span, to_products);
         seen_.begin = std::min(seen_.begin, span.begin);
         seen_.end = std::max(seen_.end, span.end);
@@ -240,7 +241,7 @@ class Backward {
       }
       SpanOf(i) = span;
     }
-    for (int64_t i = 0; i < tile.count; i += columns_) {
+    for (int64_t i = 0; i < band.count; i += columns_) {
       const Span& span = SpanOf(i);
       if (span.begin == span.end) {
         Clear(i, seen_);
@@ -267,11 +268,11 @@ class Backward {
     C* const weights = weights_.data() + at;
     C* const d_scores = d_scores_.data() + at;
     keys_.Multiply(span.begin, count,
-                   query_panels_.data() + column * ElementsOf<E>(args_.depth),
+                   query_panels_.data() + column * PackCount<P>(args_.depth),
                    weights);
     values_.Multiply(
         span.begin, count,
-        d_output_panels_.data() + column * ElementsOf<E>(args_.value_depth),
+        d_output_panels_.data() + column * PackCount<P>(args_.value_depth),
         d_scores);
     const auto drop = [&](C* values) {
       if (dropout_.threshold == 0) return;
@@ -293,30 +294,30 @@ class Backward {
     key_row_ = row;
     const int64_t stride = args_.key_heads * args_.depth;
     keys_.Pack(args_.key + row * args_.depth, stride, count);
-    keys_of_queries_.Pack(args_.key + row * args_.depth, stride, count);
+    key_columns_.Pack(args_.key + row * args_.depth, stride, count);
     values_.Pack(args_.value + row * args_.value_depth,
                  args_.key_heads * args_.value_depth, count);
   }
 
-  void PackQueries(const Example& example, const Panel& tile) {
+  void PackQueries(const Example& example, const Panel& band) {
     const int64_t row =
-        (example.first_query + tile.first) * args_.heads + tile.head;
+        (example.first_query + band.first) * args_.heads + band.head;
     if (row == query_row_) return;
     query_row_ = row;
-    tile_ = tile;
-    const auto pack = TFO_DISPATCH(PackPanels<T, E>);
+    band_ = band;
+    const auto pack = TFO_DISPATCH(PackPanels<T, P>);
     const T* const queries = args_.query + row * args_.depth;
     const T* const d_outputs = args_.d_output + row * args_.value_depth;
     const int64_t stride = args_.heads * args_.depth;
     const int64_t value_stride = args_.heads * args_.value_depth;
-    pack(queries, 1, stride, args_.depth, tile.count, query_panels_.data());
-    pack(d_outputs, 1, value_stride, args_.value_depth, tile.count,
+    pack(queries, 1, stride, args_.depth, band.count, query_panels_.data());
+    pack(d_outputs, 1, value_stride, args_.value_depth, band.count,
          d_output_panels_.data());
-    queries_.Pack(queries, stride, tile.count);
-    d_outputs_.Pack(d_outputs, value_stride, tile.count);
+    queries_.Pack(queries, stride, band.count);
+    d_outputs_.Pack(d_outputs, value_stride, band.count);
     const int64_t sum =
-        attention::FirstSum(args_, example, tile.head) + tile.first;
-    for (int64_t i = 0; i < tile.count; ++i) {
+        attention::FirstSum(args_, example, band.head) + band.first;
+    for (int64_t i = 0; i < band.count; ++i) {
       lse_[i] = args_.log_sum_exp[sum + i];
       deltas_[i] = all_deltas_[sum + i];
     }
@@ -328,34 +329,34 @@ class Backward {
   const AttentionDropout dropout_;
   attention::PanelScores<T> scores_of_;
   int64_t key_row_ = -1, query_row_ = -1;  // what is packed
-  Panel tile_ = {};
-  Span spans_[kTilePanels];  // of panels
+  Panel band_ = {};
+  Span spans_[kBandPanels];  // of panels
   Span seen_ = {};           // of all
-  const attention::Rows<T, E> keys_, values_;
-  attention::Summands<T, E> keys_of_queries_;
-  const Buffer<E> query_panels_, d_output_panels_;  // transposed
-  attention::Summands<T, E> queries_, d_outputs_;
-  // [kBlockKeys, kGemmStride]; pairs of queries, in the end.
+  const attention::PackedRows<T, P> keys_, values_;
+  attention::PackedColumns<T, P> key_columns_;
+  const Buffer<P> query_panels_, d_output_panels_;  // transposed
+  attention::PackedColumns<T, P> queries_, d_outputs_;
+  // [kBlockKeys, kGemmStride]; packs of queries, in the end.
   const Buffer<C> weights_, d_scores_;
-  const Buffer<E> d_score_pairs_;
+  const Buffer<P> d_score_packs_;
   const Buffer<C> d_keys_, d_values_;
-  C lse_[kTileQueries] = {}, deltas_[kTileQueries] = {};
+  C lse_[kBandQueries] = {}, deltas_[kBandQueries] = {};
 };
 
 // The gradients to queries, keys and values, of five products. Threads share a
 // head by blocks of keys.
-template <typename T, typename E>
+template <typename T, typename P>
 void ToOperands(const Cpu& cpu, const AttentionGradArgs<T>& args,
                 const Accumulator<T>* deltas) {
   using C = Accumulator<T>;
   const int64_t group = args.heads / args.key_heads;
   struct Owner {  // of a key head
     Example example;
-    int64_t key_head, blocks, first_tile;
+    int64_t key_head, blocks, first_band;
   };
   std::vector<Owner> owners;
   double pairs = 0;
-  int64_t num_tiles = 0;
+  int64_t num_bands = 0;
   for (int64_t b = 0; b < args.batch; ++b) {
     const Example example = ExampleOf(args, b);
     pairs += 1.0 * example.queries * example.keys * args.heads;
@@ -363,24 +364,24 @@ void ToOperands(const Cpu& cpu, const AttentionGradArgs<T>& args,
       // A block without keys writes the queries' zeros.
       owners.push_back(
           {example, k, std::max<int64_t>(DivideUp(example.keys, kBlockKeys), 1),
-           num_tiles});
-      num_tiles += group * DivideUp(example.queries, kTileQueries);
+           num_bands});
+      num_bands += group * DivideUp(example.queries, kBandQueries);
     }
   }
-  std::vector<QueryTile<C>> tiles(num_tiles);
+  std::vector<QueryBand<C>> bands(num_bands);
   for (const Owner& owner : owners) {
-    const int64_t count = DivideUp(owner.example.queries, kTileQueries);
+    const int64_t count = DivideUp(owner.example.queries, kBandQueries);
     for (int64_t i = 0; i < group * count; ++i) {
-      const int64_t first = i % count * kTileQueries;
+      const int64_t first = i % count * kBandQueries;
       const Panel panel = {
-          0, first, std::min(kTileQueries, owner.example.queries - first)};
+          0, first, std::min(kBandQueries, owner.example.queries - first)};
       const Span keys =
-          KeysOf(args, owner.example, panel, 0, owner.example.keys);
-      QueryTile<C>& tile = tiles[owner.first_tile + i];
+          SeenKeys(args, owner.example, panel, 0, owner.example.keys);
+      QueryBand<C>& band = bands[owner.first_band + i];
       if (keys.begin < keys.end) {
-        tile.blocks = {keys.begin / kBlockKeys, DivideUp(keys.end, kBlockKeys)};
+        band.blocks = {keys.begin / kBlockKeys, DivideUp(keys.end, kBlockKeys)};
       }
-      tile.turn = tile.blocks.begin;
+      band.turn = band.blocks.begin;
     }
   }
   // First a block of as many heads as there are threads, then the next.
@@ -410,13 +411,13 @@ void ToOperands(const Cpu& cpu, const AttentionGradArgs<T>& args,
   cpu.ParallelFor(
       count, pairs * attention::CyclesPerPair<T>(args, 5) / count,
       [&](int64_t begin, int64_t end) {
-        Backward<T, E> backward(args, deltas);
+        Backward<T, P> backward(args, deltas);
         for (int64_t i = begin; i < end; ++i) {
           const Step& step = steps[next.fetch_add(1)];
           const Owner& owner = *step.owner;
           try {
             if (!backward.Keys(owner.example, owner.key_head, step.block,
-                               tiles.data() + owner.first_tile, has_failed)) {
+                               bands.data() + owner.first_band, has_failed)) {
               return;
             }
           } catch (const std::bad_alloc&) {
@@ -447,9 +448,9 @@ void FillBeyondLengths(const AttentionGradArgs<T>& args) {
   }
 }
 
-// The gradient to the bias. An owner has a tile of it, and adds what was
-// broadcast.
-template <typename T, typename E>
+// The gradient to the bias. An owner has the part of a band and a block, and
+// adds what was broadcast.
+template <typename T, typename P>
 void ToBias(const Cpu& cpu, const AttentionGradArgs<T>& args,
             const Accumulator<T>* deltas) {
   using C = Accumulator<T>;
@@ -458,17 +459,17 @@ void ToBias(const Cpu& cpu, const AttentionGradArgs<T>& args,
   const int64_t heads = strides.head != 0 ? args.heads : 1;
   const int64_t queries = strides.query != 0 ? args.queries : 1;
   const int64_t keys = strides.key != 0 ? args.keys : 1;
-  const int64_t tiles = DivideUp(queries, kTileQueries);
+  const int64_t bands = DivideUp(queries, kBandQueries);
   const int64_t blocks = DivideUp(keys, kBlockKeys);
-  const int64_t owners = batch * heads * tiles * blocks;
+  const int64_t owners = batch * heads * bands * blocks;
   if (owners == 0) return;
   const double pairs =
       1.0 * args.batch * args.heads * args.queries * args.keys / owners;
   cpu.ParallelFor(
       owners, pairs * attention::CyclesPerPair<T>(args, 2),
       [&](int64_t begin, int64_t end) {
-        Backward<T, E> backward(args, deltas);
-        const Buffer<C> buffer(kBlockKeys * kTileQueries);
+        Backward<T, P> backward(args, deltas);
+        const Buffer<C> buffer(kBlockKeys * kBandQueries);
         C* const sums = buffer.data();
         for (int64_t i = begin; i < end; ++i) {
           // The places of dim `i` that an owner with place `own` adds.
@@ -478,21 +479,21 @@ void ToBias(const Cpu& cpu, const AttentionGradArgs<T>& args,
                                : Span{0, count};
           };
           const int64_t key = i % blocks * kBlockKeys;
-          const int64_t query = i / blocks % tiles * kTileQueries;
-          const int64_t head = i / blocks / tiles % heads;
-          const int64_t b = i / blocks / tiles / heads;
-          std::fill_n(sums, kBlockKeys * kTileQueries, C{0});
+          const int64_t query = i / blocks % bands * kBandQueries;
+          const int64_t head = i / blocks / bands % heads;
+          const int64_t b = i / blocks / bands / heads;
+          std::fill_n(sums, kBlockKeys * kBandQueries, C{0});
           const Span of_batch = span(strides.batch, b, 1, args.batch);
           for (int64_t x = of_batch.begin; x < of_batch.end; ++x) {
             const Example example = ExampleOf(args, x);
             const Span of_heads = span(strides.head, head, 1, args.heads);
             const Span of_queries =
-                span(strides.query, query, kTileQueries, example.queries);
+                span(strides.query, query, kBandQueries, example.queries);
             const Span of_keys =
                 span(strides.key, key, kBlockKeys, example.keys);
             for (int64_t h = of_heads.begin; h < of_heads.end; ++h) {
               for (int64_t t = of_queries.begin; t < of_queries.end;
-                   t += kTileQueries) {
+                   t += kBandQueries) {
                 for (int64_t j = of_keys.begin; j < of_keys.end;
                      j += kBlockKeys) {
                   backward.AddScores(example, h, t, j, sums);
@@ -502,24 +503,24 @@ void ToBias(const Cpu& cpu, const AttentionGradArgs<T>& args,
           }
           if (strides.query == 0) {
             for (int64_t j = 0; j < kBlockKeys; ++j) {
-              C* const row = sums + j * kTileQueries;
-              for (int64_t t = 1; t < kTileQueries; ++t) row[0] += row[t];
+              C* const row = sums + j * kBandQueries;
+              for (int64_t t = 1; t < kBandQueries; ++t) row[0] += row[t];
             }
           }
           if (strides.key == 0) {
             for (int64_t j = 1; j < kBlockKeys; ++j) {
-              for (int64_t t = 0; t < kTileQueries; ++t) {
-                sums[t] += sums[j * kTileQueries + t];
+              for (int64_t t = 0; t < kBandQueries; ++t) {
+                sums[t] += sums[j * kBandQueries + t];
               }
             }
           }
           T* const to = args.d_bias + b * strides.batch + head * strides.head +
                         query * strides.query + key * strides.key;
-          for (int64_t t = 0; t < std::min(kTileQueries, queries - query);
+          for (int64_t t = 0; t < std::min(kBandQueries, queries - query);
                ++t) {
             for (int64_t j = 0; j < std::min(kBlockKeys, keys - key); ++j) {
               to[t * strides.query + j * strides.key] =
-                  Narrow<T>(sums[j * kTileQueries + t]);
+                  Narrow<T>(sums[j * kBandQueries + t]);
             }
           }
         }
@@ -560,10 +561,10 @@ Error AttentionGrad(const Cpu& cpu, const AttentionGradArgs<T>& args) {
   const bool to_operands = args.d_query != nullptr || args.d_key != nullptr ||
                            args.d_value != nullptr;
   if (to_operands) FillBeyondLengths(args);
-  attention::WithElements<T>([&](auto element) {
-    using E = decltype(element);
-    if (to_operands) ToOperands<T, E>(cpu, args, deltas.data());
-    if (args.d_bias != nullptr) ToBias<T, E>(cpu, args, deltas.data());
+  attention::WithPacks<T>([&](auto pack) {
+    using P = decltype(pack);
+    if (to_operands) ToOperands<T, P>(cpu, args, deltas.data());
+    if (args.d_bias != nullptr) ToBias<T, P>(cpu, args, deltas.data());
   });
   if (args.d_sinks != nullptr) ToSinks(cpu, args, deltas.data());
   return nullptr;

@@ -1,6 +1,8 @@
 // Gradients of attention: kernels that own keys, queries, or a part of the bias
 // compute the weights again. No sums depend on the order of threads.
 #include "tensorflow_ops/nn/cc/kernels/attention/attention_gpu.h"
+#include "tensorflow_ops/nn/cc/kernels/attention/attention_scores_gpu.h"
+#include "tensorflow_ops/nn/cc/kernels/attention/attention_tiles_gpu.h"
 
 namespace tfo {
 namespace {
@@ -56,13 +58,13 @@ struct Inputs {
 
   __device__ Inputs(const AttentionGradArgs<T>& args, const Options& options,
                     const Example& example, int64_t head, const C* all_deltas)
-      : queries(QueriesOf(args, example, head, args.query, args.depth,
+      : queries(QueryRows(args, example, head, args.query, args.depth,
                           options.depth_packs)),
-        keys(KeysOf(args, example, head, args.key, args.depth,
-                    options.depth_packs)),
-        values(KeysOf(args, example, head, args.value, args.value_depth,
-                      options.value_depth_packs)),
-        d_outputs(QueriesOf(args, example, head, args.d_output,
+        keys(KeyRows(args, example, head, args.key, args.depth,
+                     options.depth_packs)),
+        values(KeyRows(args, example, head, args.value, args.value_depth,
+                       options.value_depth_packs)),
+        d_outputs(QueryRows(args, example, head, args.d_output,
                             args.value_depth, options.value_depth_packs)),
         lse(args.log_sum_exp + FirstSum(args, example, head)),
         deltas(all_deltas + FirstSum(args, example, head)) {}
@@ -92,7 +94,7 @@ __device__ void DifferentiateFragment(const Pairs<T>& pairs,
     }
     weights[i] = weight;
     if (!kPlain && pairs.has_dropout()) {
-      // Keys j and j + 1 share a word if j is even, as KeysOf begins.
+      // Keys j and j + 1 share a word if j is even, as SeenKeys begins.
       if (kRowsAreKeys || i % 2 == 0) word = pairs.DropoutWord(t, j);
       d[i] = pairs.Drop(word, j, d[i]);
       weights[i] = pairs.Drop(word, j, weight);
@@ -155,7 +157,7 @@ __global__ void __launch_bounds__(kThreads, 2)
                                  DotPhase(inputs.values, inputs.d_outputs),
                                  SumPhase(inputs.d_outputs, column, kWidth),
                                  SumPhase(inputs.queries, column, kWidth)};
-      const Range queries = pairs.QueriesOf(first, kRows);
+      const Range queries = pairs.QueriesThatSee(first, kRows);
       steps.Begin(phases, first, queries.begin, queries.end);
       for (int t = queries.begin; t < queries.end; t += kColumns<T>) {
         C weights[kFragments<T>][4], d_scores[kFragments<T>][4];
@@ -203,7 +205,7 @@ __global__ void __launch_bounds__(kThreads, (kMinBlocks<T, kWidth>))
     const Phase<T> phases[] = {DotPhase(inputs.queries, inputs.keys),
                                DotPhase(inputs.d_outputs, inputs.values),
                                SumPhase(inputs.keys, column, kWidth)};
-    const Range keys = pairs.KeysOf(first, kRows);
+    const Range keys = pairs.SeenKeys(first, kRows);
     steps.Begin(phases, first, keys.begin, keys.end);
     C sums[kWidth / 8][4];
     Clear(sums);
@@ -341,7 +343,7 @@ __global__ void __launch_bounds__(kThreads)
         const Phase<T> phases[] = {DotPhase(inputs.queries, inputs.keys),
                                    DotPhase(inputs.d_outputs, inputs.values)};
         for (int t = queries.begin; t < queries.end; t += kRows) {
-          Range keys = pairs.KeysOf(t, kRows);
+          Range keys = pairs.SeenKeys(t, kRows);
           if (strides.key != 0) {
             if (keys.end <= own_key || keys.begin >= own_key + kColumns<T>) {
               continue;

@@ -66,45 +66,27 @@ class AttentionOpBase : public OpKernel {
     has_scale_ = !scale.empty();
     OP_REQUIRES_OK(ctx, ReadBound(ctx, "left", &spec_.left));
     OP_REQUIRES_OK(ctx, ReadBound(ctx, "right", &spec_.right));
-    bool has_dropout;
-    for (const auto& [attr, has] : {std::pair{"has_mask", &has_mask_},
-                                    {"has_bias", &has_bias_},
-                                    {"has_alibi_slopes", &has_alibi_slopes_},
-                                    {"has_sinks", &has_sinks_},
-                                    {"is_ragged", &is_ragged_},
-                                    {"has_lengths", &has_lengths_},
-                                    {"has_key_lengths", &has_key_lengths_},
-                                    {"has_query_offset", &has_query_offset_},
-                                    {"has_dropout", &has_dropout}}) {
-      OP_REQUIRES_OK(ctx, ctx->GetAttr(attr, has));
-    }
+    int seeds;
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("has_dropout", &seeds));
     OP_REQUIRES(
         ctx,
         spec_.softcap >= 0 &&
             (spec_.softcap == 0 ||
              static_cast<Accumulator<T>>(spec_.softcap) > 0) &&
             0 <= spec_.dropout && spec_.dropout < 1 &&
-            has_dropout == (spec_.dropout > 0),
+            (seeds > 0) == (spec_.dropout > 0),
         absl::InvalidArgumentError(absl::StrCat(
             "softcap is ", spec_.softcap, " and dropout ", spec_.dropout,
             ", expected a softcap that is not negative "
-            "and dropout in [0, 1), with has_dropout if not 0")));
-    OP_REQUIRES(ctx, !is_ragged_ || !(has_lengths_ || has_key_lengths_),
-                absl::InvalidArgumentError(
-                    "is_ragged with lengths, expected one of them"));
+            "and dropout in [0, 1), with a seed if not 0")));
   }
 
  protected:
   absl::Status Read(OpKernelContext* ctx, AttentionOperands<T>* args) const {
     using C = Accumulator<T>;
     static_cast<AttentionSpec&>(*args) = spec_;
-    const auto input = [ctx](const char* name) -> const Tensor& {
-      const Tensor* tensor;
-      ctx->input(name, &tensor).IgnoreError();  // the op has all that are read
-      return *tensor;
-    };
-    const Tensor &query = input("query"), &key = input("key"),
-                 &value = input("value");
+    const Tensor &query = ctx->input(0), &key = ctx->input(1),
+                 &value = ctx->input(2);
     const int last = query.dims() - 1;
     args->query = Data<T>(query);
     args->key = Data<T>(key);
@@ -116,13 +98,13 @@ class AttentionOpBase : public OpKernel {
     if (!has_scale_) {
       args->scale = 1 / std::sqrt(std::max<double>(args->depth, 1));
     }
-    if (is_ragged_) {
-      const Tensor &query_splits = input("query_splits"),
-                   &key_splits = input("key_splits");
-      args->batch = query_splits.dim_size(0) - 1;
+    const Tensor* const query_splits = OptionalInput(ctx, "query_splits");
+    if (query_splits != nullptr) {
+      const Tensor& key_splits = *OptionalInput(ctx, "key_splits");
+      args->batch = query_splits->dim_size(0) - 1;
       args->query_rows = query.dim_size(0);
       args->key_rows = key.dim_size(0);
-      const int64_t* const longest = Data<int64_t>(input("longest"));
+      const int64_t* const longest = OptionalData<int64_t>(ctx, "longest");
       args->queries = longest[0];
       args->keys = longest[1];
       if (args->queries < 0 || args->queries > args->query_rows ||
@@ -134,12 +116,12 @@ class AttentionOpBase : public OpKernel {
       }
       // A GPU's kernels clamp splits and lengths, which are not on the host.
       if (std::is_same_v<Device, Cpu>) {
-        TF_RETURN_IF_ERROR(CheckSplits("query_splits", query_splits,
+        TF_RETURN_IF_ERROR(CheckSplits("query_splits", *query_splits,
                                        args->query_rows, args->queries));
         TF_RETURN_IF_ERROR(
             CheckSplits("key_splits", key_splits, args->key_rows, args->keys));
       }
-      args->query_splits = Data<int64_t>(query_splits);
+      args->query_splits = Data<int64_t>(*query_splits);
       args->key_splits = Data<int64_t>(key_splits);
     } else {
       args->batch = query.dim_size(0);
@@ -154,41 +136,33 @@ class AttentionOpBase : public OpKernel {
           absl::StrCat("key and value have ", args->keys,
                        " keys of depth 0, expected at most ", kMaxEmptyKeys));
     }
-    if (has_lengths_) {
-      TF_RETURN_IF_ERROR(ReadLengths("lengths", input("lengths"), args->queries,
-                                     &args->lengths));
+    TF_RETURN_IF_ERROR(
+        ReadLengths(ctx, "lengths", args->queries, &args->lengths));
+    TF_RETURN_IF_ERROR(
+        ReadLengths(ctx, "key_lengths", args->keys, &args->key_lengths));
+    if (args->query_splits != nullptr &&
+        (args->lengths != nullptr || args->key_lengths != nullptr)) {
+      return absl::InvalidArgumentError(
+          "is_ragged with lengths, expected one of them");
     }
-    if (has_key_lengths_) {
-      TF_RETURN_IF_ERROR(ReadLengths("key_lengths", input("key_lengths"),
-                                     args->keys, &args->key_lengths));
+    args->query_offset = OptionalData<int32_t>(ctx, "query_offset");
+    TF_RETURN_IF_ERROR(
+        ReadBroadcast(ctx, "mask", *args, &args->mask, &args->mask_strides));
+    TF_RETURN_IF_ERROR(
+        ReadBroadcast(ctx, "bias", *args, &args->bias, &args->bias_strides));
+    if (const Tensor* slopes = OptionalInput(ctx, "alibi_slopes")) {
+      TF_RETURN_IF_ERROR(CheckOfHeads("alibi_slopes", *slopes));
+      args->alibi_slopes = Data<C>(*slopes);
+      args->alibi_batch_stride = slopes->dim_size(0) == 1 ? 0 : args->heads;
     }
-    if (has_query_offset_) {
-      args->query_offset = Data<int32_t>(input("query_offset"));
+    if (const Tensor* sinks = OptionalInput(ctx, "sinks")) {
+      TF_RETURN_IF_ERROR(CheckOfHeads("sinks", *sinks));
+      args->sinks = Data<C>(*sinks);
     }
-    if (has_mask_) {
-      const Tensor& mask = input("mask");
-      TF_RETURN_IF_ERROR(CheckCovers("mask", mask, *args));
-      args->mask = Data<bool>(mask);
-      args->mask_strides = StridesOf(mask);
-    }
-    if (has_bias_) {
-      const Tensor& bias = input("bias");
-      TF_RETURN_IF_ERROR(CheckCovers("bias", bias, *args));
-      args->bias = Data<T>(bias);
-      args->bias_strides = StridesOf(bias);
-    }
-    if (has_alibi_slopes_) {
-      const Tensor& slopes = input("alibi_slopes");
-      args->alibi_slopes = Data<C>(slopes);
-      args->alibi_batch_stride = slopes.dim_size(0) == 1 ? 0 : args->heads;
-    }
-    if (has_sinks_) args->sinks = Data<C>(input("sinks"));
     args->seed =
-        reinterpret_cast<const uint32_t*>(Data<int32_t>(input("seed")));
+        reinterpret_cast<const uint32_t*>(OptionalData<int32_t>(ctx, "seed"));
     return absl::OkStatus();
   }
-
-  bool has_sinks_;
 
  private:
   static absl::Status ReadBound(OpKernelConstruction* ctx, const char* attr,
@@ -199,11 +173,35 @@ class AttentionOpBase : public OpKernel {
     return absl::OkStatus();
   }
 
-  static absl::Status ReadLengths(const char* name, const Tensor& lengths,
+  static absl::Status ReadLengths(OpKernelContext* ctx, const char* name,
                                   int64_t max, const int32_t** data) {
-    *data = Data<int32_t>(lengths);
-    return std::is_same_v<Device, Cpu> ? CheckLengths(name, lengths, max)
+    const Tensor* const lengths = OptionalInput(ctx, name);
+    if (lengths == nullptr) return absl::OkStatus();
+    *data = Data<int32_t>(*lengths);
+    return std::is_same_v<Device, Cpu> ? CheckLengths(name, *lengths, max)
                                        : absl::OkStatus();
+  }
+
+  // Theads is Tvalue.
+  static absl::Status CheckOfHeads(const char* name, const Tensor& tensor) {
+    constexpr auto kExpected = DataTypeOf<Accumulator<T>>::kValue;
+    if (tensor.dtype() == kExpected) return absl::OkStatus();
+    return absl::InvalidArgumentError(
+        absl::StrCat(name, " are ", DataTypeString(tensor.dtype()),
+                     ", expected ", DataTypeString(kExpected)));
+  }
+
+  // Reads the mask or the bias.
+  template <typename Value>
+  static absl::Status ReadBroadcast(OpKernelContext* ctx, const char* name,
+                                    const AttentionSpec& spec,
+                                    const Value** data,
+                                    AttentionStrides* strides) {
+    const Tensor* const tensor = OptionalInput(ctx, name);
+    if (tensor == nullptr) return absl::OkStatus();
+    *data = Data<Value>(*tensor);
+    *strides = StridesOf(*tensor);
+    return CheckCovers(name, *tensor, spec);
   }
 
   // Ok if the two last dims, where not 1, reach to the longest example. Those
@@ -223,8 +221,7 @@ class AttentionOpBase : public OpKernel {
   }
 
   AttentionSpec spec_ = {};
-  bool has_scale_, has_mask_, has_bias_, has_alibi_slopes_, is_ragged_,
-      has_lengths_, has_key_lengths_, has_query_offset_;
+  bool has_scale_;
 };
 
 template <typename Device, typename T>
@@ -277,7 +274,7 @@ class AttentionGradOpBase : public AttentionOpBase<Device, T> {
                             std::initializer_list<Tensor*> gradients) {
     const Device device = GetDevice<Device>(ctx);
     for (Tensor* gradient : gradients) {
-      TF_RETURN_IF_ERROR(SetZero(device, gradient));
+      if (gradient != nullptr) TF_RETURN_IF_ERROR(SetZero(device, gradient));
     }
     return absl::OkStatus();
   }
@@ -289,9 +286,11 @@ class AttentionGradOp : public AttentionGradOpBase<Device, T> {
   using AttentionGradOpBase<Device, T>::AttentionGradOpBase;
 
   void Compute(OpKernelContext* ctx) override {
-    Tensor *d_query, *d_key, *d_value, *d_sinks;
-    OP_REQUIRES_OK(
-        ctx, AllocateOutputs(ctx, {&d_query, &d_key, &d_value, &d_sinks}));
+    Tensor *d_query, *d_key, *d_value, *d_sinks = nullptr;
+    OP_REQUIRES_OK(ctx, AllocateOutputs(ctx, {&d_query, &d_key, &d_value}));
+    if (ctx->num_outputs() > 3) {
+      OP_REQUIRES_OK(ctx, AllocateOutput(ctx, 3, &d_sinks));
+    }
     if (!this->HasQueries(ctx)) {
       OP_REQUIRES_OK(ctx, this->Clear(ctx, {d_key, d_value, d_sinks}));
       return;
@@ -300,7 +299,7 @@ class AttentionGradOp : public AttentionGradOpBase<Device, T> {
     args.d_query = Data<T>(d_query);
     args.d_key = Data<T>(d_key);
     args.d_value = Data<T>(d_value);
-    args.d_sinks = this->has_sinks_ ? Data<Accumulator<T>>(d_sinks) : nullptr;
+    if (d_sinks != nullptr) args.d_sinks = Data<Accumulator<T>>(d_sinks);
     OP_REQUIRES_OK(ctx, this->Run(ctx, &args));
   }
 };

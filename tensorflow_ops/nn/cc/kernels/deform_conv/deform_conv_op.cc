@@ -9,7 +9,6 @@ namespace {
 using ::tensorflow::OpKernelConstruction;
 using ::tensorflow::OpKernelContext;
 using ::tensorflow::Tensor;
-using ::tensorflow::TensorShape;
 
 template <typename T>
 class DeformConvOpBase : public OpKernel {
@@ -21,20 +20,21 @@ class DeformConvOpBase : public OpKernel {
   }
 
  protected:
-  // Reads features, offsets, filters and mask, from input `first` on.
+  // Reads features, offsets and filters, from input `first` on, and the mask.
   absl::Status Read(OpKernelContext* ctx, int first,
                     DeformConvInputs<T>* args) const {
+    const Tensor* const mask = OptionalInput(ctx, "mask");
     FourDims dims[4] = {};
-    for (int i = 0; i < (attrs_.has_mask ? 4 : 3); ++i) {
-      const TensorShape& shape = ctx->input(first + i).shape();
-      for (int k = 0; k < 4; ++k) dims[i][k] = shape.dim_size(k);
+    for (int i = 0; i < (mask != nullptr ? 4 : 3); ++i) {
+      const Tensor& tensor = i < 3 ? ctx->input(first + i) : *mask;
+      for (int k = 0; k < 4; ++k) dims[i][k] = tensor.dim_size(k);
     }
     args->features = Data<T>(ctx->input(first));
     args->offsets = Data<Accumulator<T>>(ctx->input(first + 1));
     args->filters = Data<T>(ctx->input(first + 2));
-    args->mask = attrs_.has_mask ? Data<T>(ctx->input(first + 3)) : nullptr;
+    args->mask = mask != nullptr ? Data<T>(*mask) : nullptr;
     return CheckDeformConv(attrs_, dims[0], dims[1], dims[2],
-                           attrs_.has_mask ? &dims[3] : nullptr, args);
+                           mask != nullptr ? &dims[3] : nullptr, args);
   }
 
   DeformConvAttrs attrs_;
@@ -51,7 +51,7 @@ class DeformConvOp : public DeformConvOpBase<T> {
     if (output->NumElements() == 0) return;
     DeformConvArgs<T> args{};
     OP_REQUIRES_OK(ctx, this->Read(ctx, 0, &args));
-    if (this->attrs_.has_bias) args.bias = Data<T>(ctx->input(4));
+    args.bias = OptionalData<T>(ctx, "bias");
     args.output = Data<T>(output);
     OP_REQUIRES_OK(ctx,
                    RunWithScratch<Device>(
@@ -66,18 +66,22 @@ class DeformConvGradOp : public DeformConvOpBase<T> {
   using DeformConvOpBase<T>::DeformConvOpBase;
 
   void Compute(OpKernelContext* ctx) override {
-    Tensor* outputs[5];
-    OP_REQUIRES_OK(ctx,
-                   AllocateOutputs(ctx, {&outputs[0], &outputs[1], &outputs[2],
-                                         &outputs[3], &outputs[4]}));
+    Tensor* outputs[5] = {};
+    for (int i = 0; i < ctx->num_outputs(); ++i) {
+      OP_REQUIRES_OK(ctx, AllocateOutput(ctx, i, &outputs[i]));
+    }
     DeformConvGradArgs<T> args{};
     OP_REQUIRES_OK(ctx, this->Read(ctx, 1, &args));
     args.d_output = Data<T>(ctx->input(0));
     args.d_features = Data<T>(outputs[0]);
     args.d_offsets = Data<Accumulator<T>>(outputs[1]);
     args.d_filters = Data<T>(outputs[2]);
-    if (this->attrs_.has_mask) args.d_mask = Data<T>(outputs[3]);
-    if (this->attrs_.has_bias) args.d_bias = Data<T>(outputs[4]);
+    if (OptionalInput(ctx, "mask") != nullptr) {
+      args.d_mask = Data<T>(outputs[3]);
+    }
+    if (OptionalInput(ctx, "bias") != nullptr) {
+      args.d_bias = Data<T>(outputs[ctx->num_outputs() - 1]);
+    }
     Device device = GetDevice<Device>(ctx);
     Tensor scratch;
     if constexpr (std::is_same_v<Device, Gpu>) {

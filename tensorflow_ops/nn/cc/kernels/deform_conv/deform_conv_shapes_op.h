@@ -15,7 +15,6 @@ struct DeformConvAttrs {
   std::vector<int32_t> strides, dilations;  // (height, width)
   std::string padding;
   std::vector<int32_t> paddings;  // (top, bottom, left, right) for EXPLICIT
-  bool has_mask, has_bias;
 
   template <typename Context>
   absl::Status Read(Context* ctx) {
@@ -23,8 +22,6 @@ struct DeformConvAttrs {
     TF_RETURN_IF_ERROR(ctx->GetAttr("dilations", &dilations));
     TF_RETURN_IF_ERROR(ctx->GetAttr("padding", &padding));
     TF_RETURN_IF_ERROR(ctx->GetAttr("paddings", &paddings));
-    TF_RETURN_IF_ERROR(ctx->GetAttr("has_mask", &has_mask));
-    TF_RETURN_IF_ERROR(ctx->GetAttr("has_bias", &has_bias));
     for (const auto& [name, pair] :
          {std::pair{"strides", &strides}, {"dilations", &dilations}}) {
       if (pair->size() != 2 || (*pair)[0] < 1 || (*pair)[1] < 1) {

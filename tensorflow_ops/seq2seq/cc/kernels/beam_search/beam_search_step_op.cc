@@ -72,7 +72,7 @@ class BeamSearchStepOp : public OpKernel {
     args->log_probs = Data<Value>(log_probs);
     args->finished = Data<bool>(finished);
     args->lengths = Data<int32_t>(lengths);
-    if (ctx->num_inputs() > 8) args->forbidden = Data<bool>(ctx->input(8));
+    args->forbidden = OptionalData<bool>(ctx, "forbidden");
     return absl::OkStatus();
   }
 

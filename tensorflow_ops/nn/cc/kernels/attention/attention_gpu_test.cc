@@ -1,0 +1,213 @@
+// The CUDA kernels of attention.
+#include <algorithm>
+#include <utility>
+
+#include "tensorflow_ops/nn/cc/kernels/attention/attention_checks_testing.h"
+
+namespace tfo::testing {
+namespace {
+
+// Around tiles of 64 rows, of 64 and 32 columns, and chunks of 128 bytes of the
+// depth; depths of packs and not.
+template <typename T>
+void CheckGpuSizes() {
+  CheckGpu(MakeProblem<T>({1, 65, 63, 2, 1, 64, 64}));
+  CheckGpu(MakeProblem<T>({1, 64, 130, 1, 1, 20, 33}));
+  CheckGpu(MakeProblem<T>({1, 1, 5, 6, 3, 1, 1}));
+  CheckGpu(MakeProblem<T>({2, 32, 7, 4, 4, 8, 96}));
+  CheckGpu(MakeProblem<T>({1, 9, 65, 1, 1, 72, 136}));
+  CheckGpu(MakeProblem<T>({1, 5, 70, 1, 1, 300, 270}));
+}
+
+TFO_CUDA_TEST(Attention, KernelsEqualDoubleLoops) {
+  CheckGpuSizes<float>();
+  CheckGpuSizes<double>();
+  CheckGpuSizes<Half>();
+  CheckGpuSizes<BFloat16>();
+}
+
+TFO_CUDA_TEST(Attention, KernelsOfAllOptionsEqualDoubleLoops) {
+  for (int option = 0; option < kNumOptions; ++option) {
+    Problem<float> p = MakeProblem<float>({2, 70, 66, 2, 1, 8, 12});
+    AddOption(option, &p);
+    CheckGpu(p);
+    Problem<BFloat16> q = MakeProblem<BFloat16>({2, 19, 70, 2, 1, 8, 12});
+    AddOption(option, &q);
+    CheckGpu(q);
+  }
+  for (int one = 0; one < kNumOptions; ++one) {
+    for (int two = one + 1; two < kNumOptions; ++two) {
+      if (one == 4 && two == 5) continue;  // both are slopes
+      Problem<double> p = MakeProblem<double>({2, 17, 40, 2, 1, 5, 3});
+      AddOption(one, &p);
+      AddOption(two, &p);
+      CheckGpu(p);
+    }
+  }
+}
+
+TFO_CUDA_TEST(Attention, KernelsAcceptEachBroadcast) {
+  for (int broadcast = 0; broadcast < 16; ++broadcast) {
+    Problem<float> p = MakeProblem<float>({2, 67, 70, 2, 2, 6, 6});
+    AddMask(broadcast, &p);
+    AddBias(15 - broadcast, &p);
+    CheckGpu(p);
+  }
+}
+
+TFO_CUDA_TEST(Attention, KernelsOfCausalRowsEqualDoubleLoops) {
+  for (const auto& [queries, keys] :
+       {std::pair{150, 140}, {140, 150}, {5, 140}, {140, 5}}) {
+    for (int option : {0, 1}) {
+      Problem<Half> p = MakeProblem<Half>({1, queries, keys, 2, 1, 16, 16});
+      AddOption(option, &p);
+      CheckGpu(p);
+      AddOption(2, &p);
+      CheckGpu(p);
+    }
+  }
+}
+
+TFO_CUDA_TEST(Attention, KernelsOfRaggedExamplesEqualDoubleLoops) {
+  Problem<float> p = MakeRagged<float>();
+  CheckGpu(p);
+  AddOption(0, &p);
+  AddBias(9, &p);
+  CheckGpu(p);
+  CheckGpu(MakeRagged<Half>());
+}
+
+TFO_CUDA_TEST(Attention, KernelsWriteResultsOfEmptyInputs) {
+  for (const Sizes& sizes : {Sizes{0, 3, 3, 2, 1, 4, 4},
+                             {2, 0, 3, 2, 1, 4, 4},
+                             {2, 3, 0, 2, 1, 4, 4},
+                             {2, 3, 3, 2, 1, 0, 4},
+                             {2, 3, 3, 2, 1, 4, 0},
+                             {2, 3, 3, 2, 1, 0, 0}}) {
+    Problem<float> p = MakeProblem<float>(sizes);
+    p.spec.scale = 1;
+    CheckGpu(p);
+    AddBias(15, &p);
+    AddOption(6, &p);
+    CheckGpu(p);
+  }
+  Problem<float> p = MakeProblem<float>({2, 40, 120, 2, 1, 8, 8});
+  AddMask(0, &p);
+  for (int64_t t = 0; t < 40; t += 3) {
+    std::fill_n(p.mask.begin() + t * 120, 120, 0);
+  }
+  CheckGpu(p);
+  AddOption(6, &p);
+  p.sinks[1] = -static_cast<float>(kInfinity);
+  CheckGpu(p);
+}
+
+TFO_CUDA_TEST(Attention, KernelsKeepNansOfExcludedPairsAway) {
+  CheckSpoiled<float, Gpu>();
+  CheckSpoiled<double, Gpu>();
+  CheckSpoiled<BFloat16, Gpu>();
+  Problem<Half> p = MakeProblem<Half>({1, 40, 70, 1, 1, 8, 8});
+  AddOption(0, &p);
+  Spoil(&p.value, 70, 8);
+  CheckWild<Gpu>(p);
+}
+
+TFO_CUDA_TEST(Attention, KernelsDoNotOverflow) {
+  Problem<float> p = MakeProblem<float>({1, 40, 130, 1, 1, 4, 4});
+  AddBias(0, &p);
+  for (float& b : p.bias) b *= 1e4f;
+  for (float sink : {1e4f, -1e4f}) {
+    p.sinks = {sink};
+    CheckWild<Gpu>(p);
+  }
+}
+
+// Arrays of packs that begin at any value.
+TFO_CUDA_TEST(Attention, KernelsAcceptUnalignedArrays) {
+  const Problem<Half> p = MakeProblem<Half>({1, 20, 30, 2, 1, 16, 16});
+  const Result expected = Reference(p);
+  const auto shifted = [](GpuVector<Half> values) {
+    values.insert(values.begin(), Half());
+    return values;
+  };
+  const auto unshifted = [](GpuVector<Half> values) {
+    values.erase(values.begin());
+    return values;
+  };
+  const GpuVector<Half> query = shifted(p.query), value = shifted(p.value),
+                        d_output = shifted(p.d_output);
+  Outputs<Half> outputs(p);
+  GpuVector<Half> output = shifted(outputs.output),
+                  d_query = shifted(outputs.d_query),
+                  d_value = shifted(outputs.d_value);
+  AttentionArgs<Half> forward = outputs.Args(p);
+  forward.query = query.data() + 1;
+  forward.value = value.data() + 1;
+  forward.output = output.data() + 1;
+  TFO_EXPECT_RUNS(Attention(Gpu(), forward));
+  AttentionGradArgs<Half> grad = outputs.GradArgs(p);
+  static_cast<AttentionOperands<Half>&>(grad) = forward;
+  grad.output = forward.output;
+  grad.d_output = d_output.data() + 1;
+  grad.d_query = d_query.data() + 1;
+  grad.d_value = d_value.data() + 1;
+  GpuVector<char> scratch(
+      AttentionGradScratchBytes<Half>(outputs.log_sum_exp.size()));
+  Gpu gpu;
+  gpu.scratch = scratch.data();
+  TFO_EXPECT_RUNS(AttentionGrad(gpu, grad));
+  outputs.output = unshifted(output);
+  outputs.d_query = unshifted(d_query);
+  outputs.d_value = unshifted(d_value);
+  outputs.Expect(expected);
+}
+
+TFO_CUDA_TEST(Attention, KernelsDropTheSamePairsInGradients) {
+  Problem<float> p = MakeProblem<float>({1, 64, 64, 1, 1, 8, 8});
+  p.spec.left = 3;  // the first key is odd
+  p.query_offset = {10};
+  AddBias(1, &p);
+  AddOption(11, &p);
+  CheckGpu(p);
+}
+
+TFO_CUDA_TEST(Attention, TooManyKeysAreAnError) {
+  Problem<float> p = MakeProblem<float>({1, 1, 1, 1, 1, 1, 1});
+  p.spec.keys = (int64_t{1} << 30) + 1;
+  Outputs<float> outputs(p);
+  TFO_EXPECT(Attention(Gpu(), outputs.Args(p)) != nullptr);
+  TFO_EXPECT(AttentionGrad(Gpu(), outputs.GradArgs(p)) != nullptr);
+}
+
+template <typename T>
+void TimeKernels(int64_t batch, int64_t queries, int64_t heads, int64_t depth,
+                 bool causal) {
+  const int64_t t = BenchmarkSize(queries);
+  Problem<T> p = MakeProblem<T>({batch, t, t, heads, heads, depth, depth});
+  if (causal) AddOption(0, &p);
+  Outputs<T> outputs(p);
+  const std::string of =
+      Text(" ", NameOf<T>(), " ", batch, " x ", queries, " queries, ", heads,
+           " heads, depth ", depth, p.options);
+  const int64_t num_bytes =
+      (p.query.size() + p.key.size() + p.value.size() + p.d_output.size()) *
+      sizeof(T);
+  const auto forward = outputs.Args(p);
+  TimeOnGpu("attention" + of, num_bytes, 0,
+            [&](const Gpu& gpu) { return Attention(gpu, forward); });
+  const auto grad = outputs.GradArgs(p);
+  TimeOnGpu("attention_grad" + of, 2 * num_bytes,
+            AttentionGradScratchBytes<T>(outputs.log_sum_exp.size()),
+            [&](const Gpu& gpu) { return AttentionGrad(gpu, grad); });
+}
+
+TFO_BENCHMARK(Attention, KernelsOfModels) {
+  for (bool causal : {false, true}) {
+    TimeKernels<Half>(4, 4096, 16, 64, causal);
+    TimeKernels<Half>(4, 4096, 16, 128, causal);
+    TimeKernels<float>(4, 2048, 16, 64, causal);
+  }
+}
+
+}  // namespace
+}  // namespace tfo::testing

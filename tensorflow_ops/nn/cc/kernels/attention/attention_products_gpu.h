@@ -1,0 +1,200 @@
+// Products of a warp's rows with a tile, in registers.
+#ifndef TENSORFLOW_OPS_NN_CC_KERNELS_ATTENTION_ATTENTION_PRODUCTS_GPU_H_
+#define TENSORFLOW_OPS_NN_CC_KERNELS_ATTENTION_ATTENTION_PRODUCTS_GPU_H_
+
+#include <cstdint>
+
+#include "tensorflow_ops/nn/cc/kernels/attention/attention_gpu.h"
+
+namespace tfo {
+namespace attention {
+
+// A warp's 16 rows by 8 * N columns: lane l has, of each 8 columns n, the
+// values of FragmentRow(i) and FragmentColumn(n, i).
+__device__ inline int WarpRow() { return threadIdx.x / 32 * 16; }
+__device__ inline int FragmentRow(int i) {
+  return WarpRow() + threadIdx.x % 32 / 4 + i / 2 * 8;
+}
+__device__ inline int FragmentColumn(int n, int i) {
+  return n * 8 + threadIdx.x % 4 * 2 + i % 2;
+}
+
+// Loops over fragments whose bodies are long are not unrolled: they access
+// fragment 0, then make the next one fragment 0.
+template <int N, typename C>
+__device__ void Rotate(C (&fragments)[N][4]) {
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const C first = fragments[0][i];
+#pragma unroll
+    for (int n = 0; n + 1 < N; ++n) fragments[n][i] = fragments[n + 1][i];
+    fragments[N - 1][i] = first;
+  }
+}
+
+template <int N, typename C>
+__device__ void Clear(C (&sums)[N][4]) {
+#pragma unroll
+  for (int n = 0; n < N; ++n) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) sums[n][i] = 0;
+  }
+}
+
+// products += the dot products of the warp's rows and the columns, of which
+// chunks lie in shared memory; `depth`: of the chunk, rounded up to 16.
+template <typename T, int N, typename C>
+__device__ void AddProducts(const T* rows, const T* columns, int depth,
+                            C (&products)[N][4]) {
+  if constexpr (kHasTensorCores<T>) {
+    const int lane = threadIdx.x % 32, line = lane % 8;
+    const int first = lane / 8 % 2 * 8, second = lane / 16 * 8;
+    const T* const row = rows + (WarpRow() + first + line) * kPitch<T> + second;
+    const T* const column = columns + (second + line) * kPitch<T> + first;
+#pragma unroll
+    for (int k = 0; k < kChunk<T>; k += 16) {
+      if (k >= depth) break;
+      uint32_t a[4];
+      LoadMatrices<4, false>(row + k, a);
+#pragma unroll
+      for (int n = 0; n < N; n += 2) {
+        uint32_t b[4];
+        LoadMatrices<4, false>(column + n * 8 * kPitch<T> + k, b);
+        const uint32_t left[2] = {b[0], b[1]}, right[2] = {b[2], b[3]};
+        MultiplyAdd16x8x16<T>(a, left, products[n]);
+        MultiplyAdd16x8x16<T>(a, right, products[n + 1]);
+      }
+    }
+  } else {
+    constexpr int kPack = kPackSize<T>;
+    for (int k = 0; k < depth; k += kPack) {
+      Pack<T, kPack> of_row[2];
+#pragma unroll
+      for (int m = 0; m < 2; ++m) {
+        of_row[m] = LoadPack<kPack>(rows + FragmentRow(2 * m) * kPitch<T> + k);
+      }
+#pragma unroll
+      for (int n = 0; n < N; ++n) {
+#pragma unroll
+        for (int x = 0; x < 2; ++x) {
+          const Pack<T, kPack> of_column =
+              LoadPack<kPack>(columns + FragmentColumn(n, x) * kPitch<T> + k);
+#pragma unroll
+          for (int m = 0; m < 2; ++m) {
+#pragma unroll
+            for (int d = 0; d < kPack; ++d) {
+              products[n][2 * m + x] +=
+                  Widen(of_row[m].values[d]) * Widen(of_column.values[d]);
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+template <typename T>
+__device__ uint32_t NarrowPair(float a, float b) {
+  return Narrow<T>(a).bits | uint32_t{Narrow<T>(b).bits} << 16;
+}
+
+// sums[0 to kChunk / 8) += weights * lines, of which there are eight, without
+// tensor cores.
+template <typename T, typename C>
+__device__ void AddEightWeighted(const C (&weights)[4], const T* lines,
+                                 C (*sums)[4]) {
+  const int lane = threadIdx.x % 32;
+#pragma unroll 1
+  for (int quad = 0; quad < 4; ++quad) {
+#pragma unroll
+    for (int x = 0; x < 2; ++x) {
+      const int from = lane / 4 * 4 + quad;
+      const C first = __shfl_sync(kAllLanes, weights[x], from);
+      const C second = __shfl_sync(kAllLanes, weights[2 + x], from);
+      const T* const line = lines + (quad * 2 + x) * kPitch<T> + lane % 4 * 2;
+#pragma unroll
+      for (int n = 0; n < kChunk<T> / 8; ++n) {
+        const Pack<T, 2> pair = LoadPack<2>(line + n * 8);
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+          const C value = Widen(pair.values[i]);
+          if (first != 0) sums[n][i] += first * value;
+          if (second != 0) sums[n][2 + i] += second * value;
+        }
+      }
+    }
+  }
+}
+
+// sums[0 to kChunk / 8) += weights * lines, of which a chunk lies in shared
+// memory. A weight of 0 adds nothing, whatever its line holds. all_finite:
+// whether the lines are; not read without tensor cores.
+template <typename T, int N, typename C>
+__device__ void AddWeighted(C (&weights)[N][4], const T* lines, bool all_finite,
+                            C (*sums)[4]) {
+  if constexpr (!kHasTensorCores<T>) {
+#pragma unroll
+    for (int k = 0; k < N; ++k) {
+      AddEightWeighted(weights[k], lines + k * 8 * kPitch<T>, sums);
+    }
+  } else if (!all_finite) {
+#pragma unroll 1
+    for (int k = 0; k < N; ++k) {
+      AddEightWeighted(weights[0], lines + k * 8 * kPitch<T>, sums);
+      Rotate(weights);
+    }
+  } else {
+    const int lane = threadIdx.x % 32;
+    const T* const line =
+        lines + (lane % 8 + lane / 8 % 2 * 8) * kPitch<T> + lane / 16 * 8;
+#pragma unroll
+    for (int k = 0; k < N; k += 2) {
+      const C(&low)[4] = weights[k];
+      const C(&high)[4] = weights[k + 1];
+      const uint32_t a[4] = {
+          NarrowPair<T>(low[0], low[1]), NarrowPair<T>(low[2], low[3]),
+          NarrowPair<T>(high[0], high[1]), NarrowPair<T>(high[2], high[3])};
+#pragma unroll
+      for (int n = 0; n < kChunk<T> / 8; n += 2) {
+        uint32_t b[4];
+        LoadMatrices<4, true>(line + k * 8 * kPitch<T> + n * 8, b);
+        const uint32_t left[2] = {b[0], b[1]}, right[2] = {b[2], b[3]};
+        MultiplyAdd16x8x16<T>(a, left, sums[n]);
+        MultiplyAdd16x8x16<T>(a, right, sums[n + 1]);
+      }
+    }
+  }
+}
+
+// Writes the block's rows of sums, each times a factor, as rows `stride` apart
+// from `to` on: those below `rows`, and columns below `columns`. pairs: whether
+// two columns are written at once.
+template <typename T, int N, typename C>
+__device__ void WriteRows(const C (&sums)[N][4], const C (&factors)[2],
+                          int rows, int columns, bool pairs, int64_t stride,
+                          T* to) {
+#pragma unroll
+  for (int m = 0; m < 2; ++m) {
+    const int row = FragmentRow(2 * m);
+    if (row >= rows) continue;
+#pragma unroll
+    for (int n = 0; n < N; ++n) {
+      const int column = FragmentColumn(n, 0);
+      if (column >= columns) continue;
+      T* const place = to + row * stride + column;
+      const Pack<T, 2> pair = {Narrow<T>(sums[n][2 * m] * factors[m]),
+                               Narrow<T>(sums[n][2 * m + 1] * factors[m])};
+      if (pairs) {
+        StorePack(pair, place);
+      } else {
+        place[0] = pair.values[0];
+        if (column + 1 < columns) place[1] = pair.values[1];
+      }
+    }
+  }
+}
+
+}  // namespace attention
+}  // namespace tfo
+
+#endif  // TENSORFLOW_OPS_NN_CC_KERNELS_ATTENTION_ATTENTION_PRODUCTS_GPU_H_

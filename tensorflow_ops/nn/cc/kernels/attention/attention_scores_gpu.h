@@ -1,0 +1,167 @@
+// The scores of pairs, for CUDA kernels.
+#ifndef TENSORFLOW_OPS_NN_CC_KERNELS_ATTENTION_ATTENTION_SCORES_GPU_H_
+#define TENSORFLOW_OPS_NN_CC_KERNELS_ATTENTION_ATTENTION_SCORES_GPU_H_
+
+#include <cmath>
+#include <cstdint>
+#include <limits>
+
+#include "tensorflow_ops/nn/cc/kernels/attention/attention_dropout.h"
+#include "tensorflow_ops/nn/cc/kernels/attention/attention_example.h"
+#include "tensorflow_ops/nn/cc/kernels/attention/attention_gpu.h"
+
+namespace tfo {
+namespace attention {
+
+template <typename C>
+inline constexpr C kNoScore = -std::numeric_limits<C>::infinity();
+
+struct Range {
+  int begin, end;
+};
+
+// The pairs of an example and head: which attend, their scores, the dropout. In
+// shared memory, since the options would take many registers.
+template <typename T>
+class Pairs {
+ public:
+  using C = Accumulator<T>;
+
+  // All threads of the block call this.
+  __device__ void Set(const AttentionOperands<T>& args, uint32_t threshold,
+                      const Example& example, int64_t head) {
+    __syncthreads();
+    if (threadIdx.x == 0) SetAlone(args, threshold, example, head);
+    __syncthreads();
+  }
+
+  // The keys that any of `count` queries from t on sees, from an even key on
+  // (two keys share a word of the dropout); the queries that see any of `count`
+  // keys from j on.
+  __device__ Range SeenKeys(int t, int count) const {
+    const int last = Min(int64_t{t} + count, queries_) - 1;
+    if (last < t) return {0, 0};
+    const Range keys = Clip(int64_t{t} + low_, int64_t{last} + high_, keys_);
+    return {keys.begin / 2 * 2, keys.end};
+  }
+  __device__ Range QueriesThatSee(int j, int count) const {
+    const int last = Min(int64_t{j} + count, keys_) - 1;
+    return last < j ? Range{0, 0}
+                    : Clip(int64_t{j} - high_, int64_t{last} - low_, queries_);
+  }
+
+  // Are the scores of all pairs of a tile scale * product, and none dropped?
+  __device__ bool ArePlain(int t, int queries, int j, int keys) const {
+    return threshold_ == 0 && softcap_ == 0 && slope_ == 0 &&
+           mask_ == nullptr && bias_ == nullptr && t + queries <= queries_ &&
+           j + keys <= keys_ && j - (t + queries - 1) >= low_ &&
+           j + keys - 1 - t <= high_;
+  }
+  __device__ C Plain(C product) const { return product * scale_; }
+
+  // The score of query t and key j, -inf if the pair is excluded. Also sets
+  // `slope`, the score's derivative along scale * product, if the score is
+  // finite.
+  __device__ C Score(C product, int t, int j, C* slope) const {
+    *slope = 1;
+    const int distance = j - t;
+    if (t >= queries_ || j >= keys_ || distance < low_ || distance > high_) {
+      return kNoScore<C>;
+    }
+    if (mask_ != nullptr && !mask_[t * mask_query_ + j * mask_key_]) {
+      return kNoScore<C>;
+    }
+    C score = product * scale_;
+    if (softcap_ != 0) {
+      const C tanh = std::tanh(score / softcap_);
+      score = tanh * softcap_;
+      *slope = 1 - tanh * tanh;
+    }
+    if (slope_ != 0) {
+      score -= slope_ * std::fabs(static_cast<C>(offset_ - distance));
+    }
+    if (bias_ != nullptr) {
+      const C bias = Widen(bias_[t * bias_query_ + j * bias_key_]);
+      score = bias == kNoScore<C> ? bias : score + bias;
+    }
+    return score;
+  }
+
+  __device__ bool has_dropout() const { return threshold_ > 0; }
+  // A weight or its gradient, after the dropout; `word` is the pair's.
+  __device__ C Drop(uint32_t word, int j, C value) const {
+    return (word >> (j % 2 * 16) & 0xFFFF) >= threshold_ ? value * kept_factor_
+                                                         : C(0);
+  }
+  // The random bits of keys j and j ^ 1.
+  __device__ uint32_t DropoutWord(int t, int j) const {
+    uint32_t words[4] = {static_cast<uint32_t>(j / kDropoutKeys),
+                         static_cast<uint32_t>(t), row_, 0};
+    Philox(seed_, words);
+    const int i = j / 2 % 4;
+    return i < 2 ? (i == 0 ? words[0] : words[1])
+                 : (i == 2 ? words[2] : words[3]);
+  }
+
+ private:
+  __device__ void SetAlone(const AttentionOperands<T>& args, uint32_t threshold,
+                           const Example& example, int64_t head) {
+    const auto first_of = [&](const AttentionStrides& strides) {
+      return example.batch * strides.batch + head * strides.head;
+    };
+    queries_ = static_cast<int>(example.queries);
+    keys_ = static_cast<int>(example.keys);
+    low_ = Saturate(example.offset - args.left);
+    high_ = Saturate(example.offset + args.right);
+    offset_ = example.offset;
+    scale_ = static_cast<C>(args.scale);
+    softcap_ = static_cast<C>(args.softcap);
+    slope_ =
+        args.alibi_slopes == nullptr
+            ? C(0)
+            : args.alibi_slopes[example.batch * args.alibi_batch_stride + head];
+    mask_ = args.mask == nullptr ? nullptr
+                                 : args.mask + first_of(args.mask_strides);
+    mask_query_ = args.mask_strides.query;
+    mask_key_ = args.mask_strides.key;
+    bias_ = args.bias == nullptr ? nullptr
+                                 : args.bias + first_of(args.bias_strides);
+    bias_query_ = args.bias_strides.query;
+    bias_key_ = args.bias_strides.key;
+    threshold_ = threshold;
+    row_ = static_cast<uint32_t>(example.batch * args.heads + head);
+    if (threshold == 0) return;
+    seed_[0] = args.seed[0];
+    seed_[1] = args.seed[1];
+    kept_factor_ = static_cast<C>(KeptFactor({{}, threshold}));
+  }
+  __device__ static int Saturate(int64_t n) {
+    constexpr int64_t kMax = 0x7FFFFFFF;
+    return static_cast<int>(n < -kMax ? -kMax : n > kMax ? kMax : n);
+  }
+  __device__ static int Min(int64_t a, int64_t b) {
+    return static_cast<int>(a < b ? a : b);
+  }
+  // The part of [begin, last] in [0, count).
+  __device__ static Range Clip(int64_t begin, int64_t last, int count) {
+    if (begin < 0) begin = 0;
+    if (last >= count) last = count - 1;
+    if (last < begin) return {0, 0};
+    return {static_cast<int>(begin), static_cast<int>(last) + 1};
+  }
+
+  int queries_, keys_;
+  int low_, high_;  // of j - t
+  int64_t offset_;
+  C scale_, softcap_, slope_;
+  const bool* mask_;
+  const T* bias_;
+  int64_t mask_query_, mask_key_, bias_query_, bias_key_;
+  uint32_t threshold_, row_, seed_[2];
+  C kept_factor_;
+};
+
+}  // namespace attention
+}  // namespace tfo
+
+#endif  // TENSORFLOW_OPS_NN_CC_KERNELS_ATTENTION_ATTENTION_SCORES_GPU_H_

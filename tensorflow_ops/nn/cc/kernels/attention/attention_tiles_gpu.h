@@ -1,0 +1,254 @@
+// Brings tiles of operands to shared memory, and multiplies them.
+#ifndef TENSORFLOW_OPS_NN_CC_KERNELS_ATTENTION_ATTENTION_TILES_GPU_H_
+#define TENSORFLOW_OPS_NN_CC_KERNELS_ATTENTION_ATTENTION_TILES_GPU_H_
+
+#include <cstdint>
+#include <type_traits>
+
+#include "tensorflow_ops/nn/cc/kernels/attention/attention_example.h"
+#include "tensorflow_ops/nn/cc/kernels/attention/attention_products_gpu.h"
+
+namespace tfo {
+namespace attention {
+
+// The rows of an example and head in an operand.
+template <typename T>
+struct Matrix {
+  const T* first;
+  int64_t stride;
+  int rows, depth;
+  bool packs;
+};
+
+// Starts copying a chunk of kLines rows, from `row` on, to shared memory. What
+// the matrix lacks becomes 0.
+template <int kLines, typename T>
+__device__ void CopyChunk(AsyncCopies* copies, const Matrix<T>& from, int row,
+                          int column, T* to) {
+  const int rows = from.rows - row, columns = from.depth - column;
+  const T* const first = from.first + row * from.stride + column;
+  constexpr int kPack = kPackSize<T>, kPacks = kChunk<T> / kPack;
+  // A thread has the same packs in HasNonFinite.
+  if (from.packs) {
+#pragma unroll
+    for (int i = threadIdx.x; i < kLines * kPacks; i += kThreads) {
+      const int line = i / kPacks, at = i % kPacks * kPack;
+      const bool exists = line < rows && at < columns;
+      copies->Copy<16>(to + line * kPitch<T> + at,
+                       exists ? first + line * from.stride + at : from.first,
+                       exists ? 16 : 0);
+    }
+  } else {
+#pragma unroll 1
+    for (int i = threadIdx.x; i < kLines * kPacks; i += kThreads) {
+      const int line = i / kPacks, at = i % kPacks * kPack;
+#pragma unroll 1
+      for (int n = at; n < at + kPack; ++n) {
+        to[line * kPitch<T> + n] =
+            line < rows && n < columns ? first[line * from.stride + n] : T{};
+      }
+    }
+  }
+}
+
+// Is any 16-bit number of this thread's packs of a chunk not finite?
+template <int kLines, typename T>
+__device__ bool HasNonFinite(const T* chunk) {
+  constexpr int kPack = kPackSize<T>, kPacks = kChunk<T> / kPack;
+  constexpr bool kIsHalf = std::is_same_v<T, Half>;
+  constexpr uint32_t kExponents = kIsHalf ? 0x7C007C00 : 0x7F807F80;
+  constexpr uint32_t kOne = kIsHalf ? 0x04000400 : 0x00800080;
+  uint32_t carries = 0;
+#pragma unroll
+  for (int i = threadIdx.x; i < kLines * kPacks; i += kThreads) {
+    const uint4 pack = *reinterpret_cast<const uint4*>(
+        chunk + i / kPacks * kPitch<T> + i % kPacks * kPack);
+    carries |= (pack.x & kExponents) + kOne;
+    carries |= (pack.y & kExponents) + kOne;
+    carries |= (pack.z & kExponents) + kOne;
+    carries |= (pack.w & kExponents) + kOne;
+  }
+  return (carries & 0x80008000) != 0;
+}
+
+// A pass over all chunks of a matrix of columns, with those of a matrix of rows
+// beside them, unless `rows` has none. In the loop over tiles, phases follow
+// one another.
+template <typename T>
+struct Phase {
+  Matrix<T> rows, columns;
+  int first_column, chunks;  // of the columns' depth
+
+  __device__ bool has_rows() const { return rows.first != nullptr; }
+};
+template <typename T>
+__device__ int ChunksOf(int depth) {
+  return (depth + kChunk<T> - 1) / kChunk<T>;
+}
+// Dot products of rows and columns.
+template <typename T>
+__device__ Phase<T> DotPhase(const Matrix<T>& rows, const Matrix<T>& columns) {
+  return {rows, columns, 0, ChunksOf<T>(rows.depth)};
+}
+// Sums of columns, from `first_column` of their depth on, at most `width`.
+template <typename T>
+__device__ Phase<T> SumPhase(const Matrix<T>& columns, int first_column,
+                             int width) {
+  int depth = columns.depth - first_column;
+  if (depth > width) depth = width;
+  return {{}, columns, first_column, depth > 0 ? ChunksOf<T>(depth) : 0};
+}
+
+// The shared memory of a block. kSlots: chunks of rows that it keeps.
+template <typename T, int kColumns, int kSlots>
+struct alignas(16) Buffers {
+  T rows[kSlots][kRows * kPitch<T>];
+  T columns[2][kColumns * kPitch<T>];
+  Phase<T> phases[4];
+};
+
+// Brings chunk after chunk to shared memory, a step ahead. Rows stay there if
+// they fit.
+template <typename T, int kColumns, int kSlots>
+class Steps {
+ public:
+  __device__ explicit Steps(Buffers<T, kColumns, kSlots>* buffers)
+      : buffers_(*buffers) {}
+
+  // Starts the phases for kRows rows from `row` on and each kColumns columns
+  // from `begin` up to `end`. All chunks of each are to be used.
+  template <int kPhases>
+  __device__ void Begin(const Phase<T> (&phases)[kPhases], int row, int begin,
+                        int end) {
+    static_assert(kPhases <= 4);
+    __syncthreads();  // earlier steps, which read the buffers, are done
+    int chunks = 0, row_chunks = 0;
+#pragma unroll
+    for (int i = 0; i < kPhases; ++i) {
+      if (threadIdx.x == 0) buffers_.phases[i] = phases[i];
+      chunks += phases[i].chunks;
+      if (phases[i].has_rows()) row_chunks += phases[i].chunks;
+    }
+    __syncthreads();
+    num_phases_ = kPhases;
+    keeps_rows_ = row_chunks <= kSlots;
+    row_ = row;
+    first_ = begin;
+    column_ = begin;
+    end_ = chunks > 0 ? end : begin;
+    phase_ = chunk_ = row_chunk_ = 0;
+    Start();
+  }
+
+  // Waits for the next chunk.
+  __device__ void Next() {
+    copies_.template Wait<0>();
+    __syncthreads();
+    Advance();
+  }
+  // The same for columns of a SumPhase; are they finite? Float and double are
+  // not checked: AddWeighted skips weights of 0 itself.
+  __device__ bool NextSummands() {
+    copies_.template Wait<0>();
+    bool all_finite = true;
+    if constexpr (kHasTensorCores<T>) {
+      all_finite = !__syncthreads_or(HasNonFinite<kColumns>(columns_copied_));
+    } else {
+      __syncthreads();
+    }
+    Advance();
+    return all_finite;
+  }
+
+  // What Next waited for.
+  __device__ const T* rows() const { return rows_; }
+  __device__ const T* columns() const { return columns_; }
+
+ private:
+  // The copied chunk is that of this step; all threads are done with the one
+  // before, whose buffers the next may overwrite.
+  __device__ void Advance() {
+    rows_ = rows_copied_;
+    columns_ = columns_copied_;
+    Start();
+  }
+  __device__ void Start() {
+    if (column_ >= end_) return;
+    while (buffers_.phases[phase_].chunks == 0) NextPhase();
+    if (column_ >= end_) return;
+    const Phase<T>& phase = buffers_.phases[phase_];
+    buffer_ ^= 1;
+    columns_copied_ = buffers_.columns[buffer_];
+    const int at = chunk_ * kChunk<T>;
+    CopyChunk<kColumns>(&copies_, phase.columns, column_,
+                        phase.first_column + at, columns_copied_);
+    if (phase.has_rows()) {
+      rows_copied_ = buffers_.rows[keeps_rows_ ? row_chunk_ : buffer_];
+      if (!keeps_rows_ || column_ == first_) {
+        CopyChunk<kRows>(&copies_, phase.rows, row_, at, rows_copied_);
+      }
+      ++row_chunk_;
+    }
+    copies_.Commit();
+    if (++chunk_ == phase.chunks) NextPhase();
+  }
+  __device__ void NextPhase() {
+    chunk_ = 0;
+    if (++phase_ < num_phases_) return;
+    phase_ = row_chunk_ = 0;
+    column_ += kColumns;
+  }
+
+  Buffers<T, kColumns, kSlots>& buffers_;
+  AsyncCopies copies_;
+  int num_phases_, row_, first_, column_, end_;
+  int phase_, chunk_, row_chunk_, buffer_ = 0;
+  bool keeps_rows_;
+  T *rows_, *columns_, *rows_copied_, *columns_copied_;
+};
+
+// Adds the products of a DotPhase of this depth.
+template <typename T, int N, typename C, typename Steps>
+__device__ void AddDotPhase(int depth, Steps* steps, C (&products)[N][4]) {
+  for (int d = 0; d < depth; d += kChunk<T>) {
+    steps->Next();
+    const int left = depth - d;
+    AddProducts(steps->rows(), steps->columns(),
+                left < kChunk<T> ? (left + 15) / 16 * 16 : kChunk<T>, products);
+  }
+}
+// Adds the sums of a SumPhase, of at most 8 * kWidth columns.
+template <typename T, int N, int kWidth, typename C, typename Steps>
+__device__ void AddSumPhase(C (&weights)[N][4], int depth, Steps* steps,
+                            C (&sums)[kWidth][4]) {
+#pragma unroll
+  for (int n = 0; n < kWidth; n += kChunk<T> / 8) {
+    if (n * 8 >= depth) break;
+    const bool all_finite = steps->NextSummands();
+    AddWeighted(weights, steps->columns(), all_finite, &sums[n]);
+  }
+}
+
+// The rows of an example and head of tensors.
+template <typename T>
+__device__ Matrix<T> QueryRows(const AttentionOperands<T>& args,
+                               const Example& example, int64_t head,
+                               const T* tensor, int64_t depth, bool packs) {
+  return {tensor + (example.first_query * args.heads + head) * depth,
+          args.heads * depth, static_cast<int>(example.queries),
+          static_cast<int>(depth), packs};
+}
+template <typename T>
+__device__ Matrix<T> KeyRows(const AttentionOperands<T>& args,
+                             const Example& example, int64_t head,
+                             const T* tensor, int64_t depth, bool packs) {
+  const int64_t key_head = head / (args.heads / args.key_heads);
+  return {tensor + (example.first_key * args.key_heads + key_head) * depth,
+          args.key_heads * depth, static_cast<int>(example.keys),
+          static_cast<int>(depth), packs};
+}
+
+}  // namespace attention
+}  // namespace tfo
+
+#endif  // TENSORFLOW_OPS_NN_CC_KERNELS_ATTENTION_ATTENTION_TILES_GPU_H_

@@ -1,0 +1,134 @@
+// Values of attention: of no keys, of large scores, NaN and infinite ones.
+#include <algorithm>
+#include <cmath>
+
+#include "tensorflow_ops/nn/cc/kernels/attention/attention_checks_testing.h"
+
+namespace tfo::testing {
+namespace {
+
+TFO_TEST(Attention, EmptyInputsAreDone) {
+  for (const Sizes& sizes : {Sizes{0, 3, 3, 2, 1, 4, 4},
+                             {2, 0, 3, 2, 1, 4, 4},
+                             {2, 3, 0, 2, 1, 4, 4},
+                             {2, 3, 3, 2, 1, 0, 4},
+                             {2, 3, 3, 2, 1, 4, 0}}) {
+    Problem<float> p = MakeProblem<float>(sizes);
+    p.spec.scale = 1;
+    Check(p);
+    AddBias(15, &p);
+    AddOption(6, &p);
+    Check(p);
+  }
+}
+
+TFO_TEST(Attention, RowsWithoutKeysAreZero) {
+  Problem<float> p = MakeProblem<float>({2, 40, 120, 2, 1, 8, 8});
+  AddMask(0, &p);
+  for (int64_t t = 0; t < 40; t += 3) {
+    std::fill_n(p.mask.begin() + t * 120, 120, 0);
+  }
+  Check(p);
+  Outputs<float> outputs(p);
+  outputs.Compute(ThreadedCpu(1), p);
+  TFO_EXPECT_EQ(outputs.output[0], 0.0f);
+  TFO_EXPECT_EQ(outputs.log_sum_exp[0], -static_cast<float>(kInfinity));
+  TFO_EXPECT_EQ(outputs.d_query[0], 0.0f);
+  AddOption(6, &p);
+  p.sinks[1] = -static_cast<float>(kInfinity);
+  Check(p);
+  outputs = Outputs<float>(p);
+  outputs.Compute(ThreadedCpu(1), p);
+  TFO_EXPECT_EQ(outputs.output[0], 0.0f);
+  TFO_EXPECT_EQ(outputs.log_sum_exp[0], p.sinks[0]);
+  // Whole panels, and whole blocks of others.
+  std::fill_n(p.mask.begin(), 33 * 120, 0);
+  for (int64_t t = 33; t < 40; ++t) {
+    std::fill_n(p.mask.begin() + t * 120 + 112, 8, 0);
+  }
+  p.sinks[0] = -static_cast<float>(kInfinity);
+  Check(p);
+}
+
+TFO_TEST(Attention, NansOfExcludedPairsStayAway) {
+  CheckSpoiled<float>();
+  CheckSpoiled<double>();
+  CheckSpoiled<BFloat16>();
+  // The last pair of an odd number of queries.
+  Problem<BFloat16> odd = MakeProblem<BFloat16>({2, 1, 121, 2, 1, 7, 9});
+  AddOption(0, &odd);
+  Spoil(&odd.key, 2 * 121, 7);
+  CheckWild(odd);
+}
+
+TFO_TEST(Attention, RowsOfNanScoresAreNanAlone) {
+  Problem<float> p = MakeProblem<float>({1, 40, 20, 1, 1, 8, 8});
+  AddOption(0, &p);
+  p.query[3 * 8] = NAN;
+  p.key[0] = static_cast<float>(kInfinity);  // of key 0: seen by those after 20
+  Outputs<float> outputs(p);
+  outputs.Compute(ThreadedCpu(1), p);
+  CheckWild(p);
+  for (int64_t t = 0; t < 20; ++t) TFO_EXPECT_EQ(outputs.output[t * 8], 0.0f);
+}
+
+TFO_TEST(Attention, LargeScoresDoNotOverflow) {
+  Problem<Half> p = MakeProblem<Half>({1, 4, 3, 1, 1, 128, 2});
+  std::fill(p.query.begin(), p.query.end(), Narrow<Half>(30));
+  std::fill(p.key.begin(), p.key.end(), Narrow<Half>(30));
+  p.spec.scale = 1;
+  Outputs<Half> outputs(p);
+  outputs.Compute(ThreadedCpu(1), p);
+  const Result expected = Reference(p);
+  ExpectClose("output", outputs.output, expected.output);
+  ExpectClose("log_sum_exp", outputs.log_sum_exp, expected.log_sum_exp);
+  Problem<float> q = MakeProblem<float>({1, 40, 230, 1, 1, 4, 4});
+  AddBias(0, &q);
+  for (float& b : q.bias) b *= 1e4f;
+  q.sinks = {1e4f};
+  CheckWild(q);
+  q.sinks = {-1e4f};
+  CheckWild(q);
+  Problem<float> r = MakeProblem<float>({1, 40, 230, 1, 1, 4, 4});
+  r.spec.scale = -300;
+  Outputs<float> of_negative(r);
+  TFO_EXPECT_RUNS(Attention(ThreadedCpu(1), of_negative.Args(r)));
+  ExpectClose("log_sum_exp", of_negative.log_sum_exp, Reference(r).log_sum_exp);
+}
+
+TFO_TEST(Attention, ManyKeysKeepTheSum) {
+  Problem<float> p = MakeProblem<float>({1, 1, 70000, 1, 1, 1, 1});
+  p.query[0] = 0;
+  std::fill(p.value.begin(), p.value.end(), 0.3f);
+  Outputs<float> outputs(p);
+  TFO_EXPECT_RUNS(Attention(ThreadedCpu(1), outputs.Args(p)));
+  ExpectClose("output", outputs.output, {0.3});
+  ExpectClose("log_sum_exp", outputs.log_sum_exp, {std::log(70000.0)});
+}
+
+TFO_TEST(Attention, PhiloxEqualsItsPublishedVectors) {
+  const uint32_t kCases[][10] = {
+      {0, 0, 0, 0, 0, 0, 0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8},
+      {0xFFFFFFFF, 0xFFFFFFFF, 0xFFFFFFFF, 0xFFFFFFFF, 0xFFFFFFFF, 0xFFFFFFFF,
+       0x408F276D, 0x41C83B0E, 0xA20BC7C6, 0x6D5451FD},
+      {0x243F6A88, 0x85A308D3, 0x13198A2E, 0x03707344, 0xA4093822, 0x299F31D0,
+       0xD16CFE09, 0x94FDCCEB, 0x5001E420, 0x24126EA1}};
+  for (const auto& one : kCases) {
+    uint32_t counter[4] = {one[0], one[1], one[2], one[3]};
+    Philox(one + 4, counter);
+    for (int i = 0; i < 4; ++i) TFO_EXPECT_EQ(counter[i], one[6 + i]);
+  }
+}
+
+TFO_TEST(Attention, DropoutOfAllIsZero) {
+  Problem<float> p = MakeProblem<float>({1, 5, 20, 1, 1, 4, 4});
+  AddOption(11, &p);
+  p.spec.dropout = 0.999999;  // rounds to 1
+  Outputs<float> outputs(p);
+  outputs.Compute(ThreadedCpu(1), p);
+  for (float x : outputs.output) TFO_EXPECT_EQ(x, 0.0f);
+  for (float x : outputs.d_value) TFO_EXPECT_EQ(x, 0.0f);
+}
+
+}  // namespace
+}  // namespace tfo::testing
