@@ -1,5 +1,11 @@
 """For the tables of samples, NAMESPACE_samples_testing.py: an entry and its arguments."""
 
+import dataclasses
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import keras
 import numpy as np
 import tensorflow as tf
 
@@ -16,14 +22,58 @@ IN_THE_FUNCTIONS_SAMPLE = dict.fromkeys(
 )
 
 
+@dataclasses.dataclass(frozen=True)
+class Sample:
+    """A call of a public function, layer or loss; see `sample`."""
+
+    fn: Callable[..., Any]
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    variants: Sequence[Mapping[str, Any]]
+    edge: Sequence[Mapping[str, Any]]
+    bad: Sequence[tuple[Mapping[str, Any], str]]
+    onnx: tuple[str, int] | None
+    options: Mapping[str, Any]
+
+    @property
+    def names(self):
+        """The names of the positional arguments."""
+        return list(inspect.signature(getattr(self.fn, "call", self.fn)).parameters)[: len(self.args)]
+
+    def changed(self, changes):
+        """Returns the (args, kwargs) of a call with other values of some arguments, by name."""
+        args = [changes.get(name, value) for name, value in zip(self.names, self.args, strict=True)]
+        return args, {**self.kwargs, **{name: x for name, x in changes.items() if name not in self.names}}
+
+
+def sample(fn, *args, kwargs=None, variants=(), edge=(), bad=(), onnx=None, **options):
+    """Returns an entry of a table. All readers of op_samples_testing.py's SAMPLES follow from it.
+
+    Args:
+      fn: the public function.
+      *args: its positional arguments: dims of different sizes, values away from kinks.
+      kwargs: its keyword arguments.
+      variants: dicts of arguments that change, by name: each option once, in pairs where options interact. Exports
+        and same_bits.py run them; opcheck runs the call only, so one that it should run needs an entry of its own.
+        "onnx" is no argument: None if ONNX lacks the operator for this variant, a string if it computes something
+        else, for the reason that the string gives.
+      edge: dicts of arguments that must work, such as no boxes.
+      bad: (dict of arguments, regex of the error's message).
+      onnx: the operator of ONNX that the function becomes, and the first opset that has it; None: many nodes.
+      **options: of `opcheck`.
+    """
+    return Sample(fn, args, kwargs or {}, variants, edge, bad, onnx, {"imports": ("tensorflow_ops",), **options})
+
+
 def normal(*shape):
     return tf.constant(RNG.normal(size=shape), tf.float32)
 
 
-def sample(fn, *args, imports=("tensorflow_ops",), **options):
-    """Returns the arguments of `OpSample`, which is above the tables' namespaces: op_samples_testing.py calls it."""
-    return fn, args, None, {"imports": imports, **options}
+def without_gradient(fn):
+    """Returns fn of positional arguments without gradients: its own gradient is an error, by design."""
 
+    def call(*args, **kwargs):
+        return fn(*map(keras.ops.stop_gradient, args), **kwargs)
 
-def bind(fn, **attributes):
-    return lambda *args: fn(*args, **attributes)
+    call.__signature__ = inspect.signature(fn)
+    return call

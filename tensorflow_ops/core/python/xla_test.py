@@ -36,18 +36,9 @@ _OPS = {
         lambda f, b: tfo.detection.roi_align(f, b, _INDICES, 7, sampling_ratio=2),
         [_features(2, 24, 30, 32), _BOXES],
     ),
-    "roi_align (maximum, NCHW)": (
-        lambda f, b: tfo.detection.roi_align(f, b, _INDICES, 3, sampling_ratio=2, mode="max", data_format="NCHW"),
-        [_features(2, 8, 24, 30), _BOXES],
-    ),
-    "softmax": (tfo.nn.softmax, [_logits(64, 500)]),
     "sparse_softmax_cross_entropy": (
         lambda x: tfo.nn.sparse_softmax_cross_entropy(_LABELS, x, label_smoothing=0.1, z_loss=0.01, ignore_index=3),
         [_logits(64, 500)],
-    ),
-    "gaussian_kl": (
-        lambda a, b, c, d: tfo.nn.gaussian_kl((a, b), (c, d)),
-        [_logits(64, 500), _logits(64, 500), _logits(64, 500), _logits(64, 500)],
     ),
 }
 
@@ -86,8 +77,6 @@ def _compiled(function):
 class ValuesTest(parameterized.TestCase, tf.test.TestCase):
     def _check(self, name, dtype, order):
         function, arrays = _OPS[name]
-        if order == 2 and _has_boxes(name):
-            function, arrays = (lambda *features, of=function: of(*features, _BOXES)), arrays[:-1]
         tensors = [tf.constant(a, tf.float32 if a is _BOXES and dtype != "float64" else dtype) for a in arrays]
         expected, found = _derivatives(function, order)(*tensors), _compiled(_derivatives(function, order))(*tensors)
         for i, (x, y) in enumerate(zip(expected, found, strict=True)):
@@ -102,10 +91,6 @@ class ValuesTest(parameterized.TestCase, tf.test.TestCase):
     @parameterized.parameters(*_OPS)
     def test_gradients_have_the_same_bits(self, name):
         self._check(name, "float32", order=1 if _has_boxes(name) else 2)
-
-    @parameterized.parameters(*filter(_has_boxes, _OPS))
-    def test_second_order_to_features_has_the_same_bits(self, name):
-        self._check(name, "float32", order=2)
 
     @parameterized.product(name=("roi_align", "sparse_softmax_cross_entropy"), dtype=("bfloat16", "float64"))
     def test_other_dtypes_have_the_same_bits(self, name, dtype):

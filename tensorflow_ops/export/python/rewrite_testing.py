@@ -9,30 +9,36 @@ from tensorflow_ops.export.python import standard_ops
 _TOLERANCES = {tf.float64: 1e-12, tf.float32: 2e-5, tf.float16: 2e-3, tf.bfloat16: 1.6e-2}
 
 
-def composed(function, *args):
-    """Returns the results of a function of tensors, whose ops are replaced by compositions, as arrays."""
-    concrete = tf.function(function).get_concrete_function(*(tf.TensorSpec(x.shape, x.dtype) for x in args))
+def composed(function, *specs):
+    """Returns a function of tensors, whose ops are replaced by compositions; it returns arrays."""
+    concrete = tf.function(function, autograph=False).get_concrete_function(*specs)
     graph_def = concrete.graph.as_graph_def()
     if not standard_ops.rewrite(graph_def):
         raise AssertionError("the function calls no op of this package")
-    inputs = {tensor.name: x.numpy() for tensor, x in zip(concrete.inputs, args, strict=True)}
     # A graph of its own: those of the cases have functions of the same names.
     with tf.Graph().as_default() as graph:
         tf.import_graph_def(graph_def, name="")
-        with tf.compat.v1.Session(graph=graph) as session:
-            return session.run([tensor.name for tensor in concrete.outputs], inputs)
+    session = tf.compat.v1.Session(graph=graph)
+    inputs, outputs = ([tensor.name for tensor in tensors] for tensors in (concrete.inputs, concrete.outputs))
+
+    def run(*args):
+        values = [x.numpy() for x in (*args, *concrete.captured_inputs)]
+        return session.run(outputs, dict(zip(inputs, values, strict=True)))
+
+    return run
 
 
-def assert_same(function, *args):
-    """Compares the results of a function of tensors with those of its composition; rounding may differ."""
-    args = tf.nest.map_structure(tf.constant, args)
-    expected = tf.nest.flatten(function(*args))
-    for of_ops, of_composition in zip(expected, composed(function, *args), strict=True):
-        if of_ops.dtype != of_composition.dtype:
-            raise AssertionError(f"{of_composition.dtype}, expected {of_ops.dtype}")
-        if of_ops.dtype.is_floating:
-            tolerance = _TOLERANCES[of_ops.dtype]
-            results = (np.asarray(x, np.float64) for x in (of_composition, of_ops.numpy()))
-            np.testing.assert_allclose(*results, rtol=tolerance, atol=tolerance, strict=True)
-        else:
-            np.testing.assert_array_equal(of_composition, of_ops.numpy(), strict=True)
+def assert_same(function, *cases):
+    """Compares results for each case, a list of tensors, with those of the composition; rounding may differ."""
+    cases = [[tf.convert_to_tensor(x) for x in case] for case in cases]
+    composition = composed(function, *(tf.TensorSpec([None] * x.shape.rank, x.dtype) for x in cases[0]))
+    for case in cases:
+        for of_ops, found in zip(tf.nest.flatten(function(*case)), composition(*case), strict=True):
+            if of_ops.dtype != found.dtype:
+                raise AssertionError(f"{found.dtype}, expected {of_ops.dtype}")
+            if of_ops.dtype.is_floating:
+                tolerance = _TOLERANCES[of_ops.dtype]
+                results = (np.asarray(x, np.float64) for x in (found, of_ops.numpy()))
+                np.testing.assert_allclose(*results, rtol=tolerance, atol=tolerance, strict=True)
+            else:
+                np.testing.assert_array_equal(found, of_ops.numpy(), strict=True)

@@ -1,4 +1,4 @@
-"""Samples of tfo.layers for opcheck: results have Keras's default dtype."""
+"""Samples of tfo.layers: results have Keras's default dtype."""
 
 import tensorflow as tf
 from detection_samples_testing import BIN_MAP, BOX_INDICES, BOXES, MAP, MORE_BOXES, SOME_BOXES, features_of

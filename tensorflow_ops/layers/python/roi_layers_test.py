@@ -20,7 +20,6 @@ from roi_layers_testing import (
     layer_features,
     make_layer,
     model_of_every_layer,
-    pooled_maxima,
     random_features,
     whole_boxes,
 )
@@ -30,36 +29,6 @@ from tensorflow_ops.core.python import build_info, library
 
 
 class RoIPoolTest(parameterized.TestCase, tf.test.TestCase):
-    @parameterized.parameters(("NHWC", "yxyx"), ("NCHW", "xyxy"))
-    def test_pools_boxes_in_both_forms(self, data_format, box_format):
-        features, boxes = random_features([2, 8, 8, 5]), whole_boxes(3)
-        expected = pooled_maxima(features, boxes.reshape(-1, 4), [0, 0, 0, 1, 1, 1], (2, 3), spatial_scale=1)
-        if data_format == "NCHW":
-            features, expected = np.moveaxis(features, 3, 1), np.moveaxis(expected, 3, 1)
-        # Image coordinates are twice the feature coordinates.
-        boxes = 2 * boxes
-        if box_format == "yxyx":
-            boxes = boxes[..., [1, 0, 3, 2]]
-        layer = tfo.layers.RoIPool((2, 3), spatial_scale=0.5, data_format=data_format, box_format=box_format)
-
-        by_image = layer(features, boxes)
-        self.assertAllClose(by_image, np.reshape(expected, [2, 3, *expected.shape[1:]]), rtol=0, atol=0)
-        self.assertEqual(layer.compute_output_shape(features.shape, boxes.shape), by_image.shape)
-        flat = layer(features, boxes.reshape(-1, 4), np.array([0, 0, 0, 1, 1, 1], np.int32))
-        self.assertAllClose(flat, expected, rtol=0, atol=0)
-        self.assertEqual(layer.compute_output_shape(features.shape, (6, 4), (6,)), flat.shape)
-
-    @parameterized.parameters(
-        ({"output_size": 0}, "output_size is"),
-        ({"output_size": (2, 2.5)}, r"output_size is \(2, 2.5\)"),
-        ({"spatial_scale": float("nan")}, "spatial_scale is nan"),
-        ({"data_format": "channels_last"}, "data_format is 'channels_last', expected one of 'NHWC', 'NCHW'"),
-        ({"box_format": "XYXY"}, "box_format is 'XYXY', expected one of 'xyxy', 'yxyx'"),
-    )
-    def test_bad_options(self, bad, message):
-        with self.assertRaisesRegex(ValueError, message):
-            tfo.layers.RoIPool(**{"output_size": 2, **bad})
-
     def test_bad_features(self):
         with self.assertRaisesRegex(ValueError, "features cannot be float32"):
             tfo.layers.RoIPool(2)({}, tf.zeros([1, 4]), tf.zeros([1], tf.int32))

@@ -1,4 +1,4 @@
-"""Samples of tfo.losses for opcheck: results have Keras's default dtype, and Keras's reductions need known ranks."""
+"""Samples of tfo.losses: results have Keras's default dtype, and Keras's reductions need known ranks."""
 
 from detection_samples_testing import MORE_BOXES, SOME_BOXES
 from nn_samples_testing import LABELS, LOGITS, SEQUENCE_LABELS, TARGETS

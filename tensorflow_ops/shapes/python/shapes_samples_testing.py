@@ -1,9 +1,9 @@
-"""Samples of tfo.shapes, compositions of TensorFlow's ops, for opcheck."""
+"""Samples of tfo.shapes, compositions of TensorFlow's ops."""
 
 from sample_testing import normal, sample
 
 from tensorflow_ops import shapes
 
 SAMPLES = {
-    "shapes.reshape": sample(lambda x: shapes.reshape(x, [0, [1, 2]]), normal(2, 3, 5)),
+    "shapes.reshape": sample(shapes.reshape, normal(2, 3, 5), [0, [1, 2]], bad=[({"dims": [0, 1]}, "dims is")]),
 }

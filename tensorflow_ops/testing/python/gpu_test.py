@@ -10,7 +10,7 @@ from absl.testing import parameterized
 tf.config.set_logical_device_configuration(
     tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration() for _ in range(2)]
 )
-from op_samples_testing import SAMPLES  # noqa: E402
+from op_samples_testing import OP_SAMPLES  # noqa: E402
 
 import tensorflow_ops as tfo  # noqa: E402
 from tensorflow_ops.core.python import library  # noqa: E402
@@ -24,11 +24,11 @@ _X = tf.constant([[0.5, -1.5, 2.0], [1.0, 0.25, -0.75]])
 
 
 class SamplesTest(tf.test.TestCase, parameterized.TestCase):
-    @parameterized.parameters(*SAMPLES)
+    @parameterized.parameters(*OP_SAMPLES)
     def test_gpu_and_cpu_agree(self, name):
         has_gpu = bool(tf.config.list_logical_devices("GPU"))
         with contextlib.nullcontext() if has_gpu else _second_cpu_as_gpu():
-            result = tfo.testing.opcheck_samples({name: SAMPLES[name]}, tests="gpu")[name]["gpu"]
+            result = tfo.testing.opcheck_samples({name: OP_SAMPLES[name]}, tests="gpu")[name]["gpu"]
         self.assertEqual(result.status, "SUCCESS", result.detail)
         if not has_gpu:
             self.skipTest("there is no GPU: two CPUs agree")

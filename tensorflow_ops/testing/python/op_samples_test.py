@@ -8,11 +8,11 @@ import keras
 import shard_testing
 import tensorflow as tf
 from absl.testing import parameterized
-from op_samples_testing import SAMPLES
+from op_samples_testing import OP_SAMPLES, SAMPLES
 
 import tensorflow_ops as tfo
 
-_CHECKED = shard_testing.part_of(SAMPLES)
+_CHECKED = shard_testing.part_of(OP_SAMPLES)
 
 # Ops whose own tests call opcheck.
 _OWN_TESTS = []
@@ -80,14 +80,10 @@ def _is_callable(member):
     return callable(member)
 
 
-def _parameters(name):
-    """Returns the names of the arguments of a sample's function, layer or loss, and whether None is a value."""
-    member = tfo
-    for part in name.partition(" ")[0].split("."):
-        member = getattr(member, part)
-    function = member.call if inspect.isclass(member) else member
-    parameters = inspect.signature(function).parameters.values()
-    return [(p.name, p.default is None) for p in parameters if p.name != "self"]
+def _takes_none(fn, name):
+    """Returns whether None is a value of an argument of a function, layer or loss."""
+    parameter = inspect.signature(getattr(fn, "call", fn)).parameters.get(name)
+    return parameter is None or parameter.default is None
 
 
 def _not_dense(name, parameter, tensor, also_none):
@@ -125,31 +121,34 @@ class OpSamplesTest(tf.test.TestCase, parameterized.TestCase):
 class ArgumentsTest(tf.test.TestCase, parameterized.TestCase):
     @parameterized.parameters(*_CHECKED)
     def test_names_the_argument_that_is_no_dense_tensor(self, name):
-        sample = _CHECKED[name]
-        for position, (parameter, is_optional) in enumerate(_parameters(name)[: len(sample.args)]):
-            leaves = tf.nest.flatten(sample.args[position])
-            if not tf.is_tensor(leaves[0]):
+        sample = SAMPLES[name]
+        for parameter, value in [*zip(sample.names, sample.args, strict=True), *sample.kwargs.items()]:
+            leaves = tf.nest.flatten(value)
+            if not (leaves and tf.is_tensor(leaves[0])):
                 continue
-            for other, text in _not_dense(name, parameter, leaves[0], not is_optional and name not in _REFUSE_NONE):
-                args = list(sample.args)
-                args[position] = tf.nest.pack_sequence_as(args[position], [other, *leaves[1:]])
+            also_none = name not in _REFUSE_NONE and not _takes_none(sample.fn, parameter)
+            for other, text in _not_dense(name, parameter, leaves[0], also_none):
+                args, kwargs = sample.changed({parameter: tf.nest.pack_sequence_as(value, [other, *leaves[1:]])})
                 # A name such as "features", or "q's means" of the argument q.
                 with self.subTest(parameter), self.assertRaisesRegex(ValueError, rf"{parameter}\b.* is {text}"):
-                    sample.fn(*args)
+                    sample.fn(*args, **kwargs)
 
     @parameterized.parameters(*(name for name in _CHECKED if not name.startswith(_NO_KERAS_TENSORS)))
     def test_takes_keras_tensors(self, name):
-        sample = _CHECKED[name]
-        leaves = tf.nest.flatten(sample.args)
+        sample = SAMPLES[name]
+        arguments = sample.args, sample.kwargs
+        leaves = tf.nest.flatten(arguments)
         inputs = [keras.Input(batch_shape=x.shape, dtype=x.dtype.name) for x in leaves if tf.is_tensor(x)]
         rest = iter(inputs)
         symbolic = [next(rest) if tf.is_tensor(x) else x for x in leaves]
-        outputs = tf.nest.flatten(sample.fn(*tf.nest.pack_sequence_as(sample.args, symbolic)))
+        args, kwargs = tf.nest.pack_sequence_as(arguments, symbolic)
+        outputs = tf.nest.flatten(sample.fn(*args, **kwargs))
         with tempfile.TemporaryDirectory() as folder:
             keras.Model(inputs, outputs).save(f"{folder}/model.keras")
             model = keras.saving.load_model(f"{folder}/model.keras")
         actual = tf.nest.flatten(model([x for x in leaves if tf.is_tensor(x)]))
-        for output, x, y in zip(outputs, tf.nest.flatten(sample.fn(*sample.args)), actual, strict=True):
+        expected = tf.nest.flatten(sample.fn(*sample.args, **sample.kwargs))
+        for output, x, y in zip(outputs, expected, actual, strict=True):
             self.assertAllEqual(x, y)
             self.assertTrue(x.shape.is_compatible_with(output.shape))
 

@@ -236,35 +236,6 @@ class GroupsTest(parameterized.TestCase, tf.test.TestCase):
 
 
 class ArgumentsTest(parameterized.TestCase, tf.test.TestCase):
-    @parameterized.parameters(
-        ({"iou_threshold": 1.5}, r"iou_threshold is 1.5, expected a number in \[0, 1\]"),
-        ({"iou_threshold": -0.1}, "iou_threshold is -0.1"),
-        ({"iou_threshold": float("nan")}, "iou_threshold is nan"),
-        ({"iou_threshold": "a"}, "iou_threshold is 'a'"),
-        ({"score_threshold": float("inf")}, "score_threshold is inf, expected None or a number below infinity"),
-        ({"score_threshold": float("nan")}, "score_threshold is nan, expected None or a number below infinity"),
-        ({"max_outputs": -1}, r"max_outputs is -1, expected an int in \[0, 2147483647\]"),
-        ({"max_outputs": 2**31}, r"max_outputs is 2147483648, expected an int in \[0, 2147483647\]"),
-        ({"max_outputs": 1.5}, "max_outputs is 1.5"),
-        ({"box_format": "XYXY"}, "box_format is 'XYXY', expected one of 'xyxy', 'yxyx', .*'cxcywhr'"),
-        ({"box_format": "cxcywhr"}, r"boxes must be \[K, 5\]"),
-        ({"boxes": _BOXES[:, :3]}, r"boxes must be \[K, 4\]"),
-        ({"boxes": _BOXES[0]}, r"boxes must be \[K, 4\]"),
-        ({"scores": _SCORES[:3]}, r"scores must be \[K\] with boxes' K"),
-        ({"scores": _SCORES[None]}, r"scores must be \[K\]"),
-        ({"boxes": "a"}, "boxes"),
-    )
-    def test_bad_arguments_are_named(self, changed, message):
-        arguments = {"boxes": _BOXES, "scores": _SCORES, "iou_threshold": 0.5, **changed}
-        with self.assertRaisesRegex(ValueError, message):
-            nms(**arguments)
-
-        def in_graph():
-            return nms(**arguments)
-
-        with self.assertRaisesRegex(ValueError, message):
-            tf.function(in_graph, autograph=False).get_concrete_function()
-
     def test_tensors_are_checked_when_they_run(self):
         @tf.function(input_signature=[tf.TensorSpec([], tf.float32), tf.TensorSpec([], tf.int32)])
         def call(iou_threshold, max_outputs):

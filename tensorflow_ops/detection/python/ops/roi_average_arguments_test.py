@@ -136,13 +136,6 @@ class BadInputTest(parameterized.TestCase, tf.test.TestCase):
     }
 
     @_each_for_one_op(
-        ({"features": _Zeros((4, 5, 12))}, r"features must be 4-D.*\[4,5,12\]"),
-        ({"boxes": _Zeros((3, 5))}, r"boxes must be \[K, 4\].*\[3,5\]"),
-        ({"boxes": _Zeros((4,))}, r"boxes must be \[K, 4\].*\[4\]"),
-        ({"box_indices": _Zeros((2,), "int32")}, r"box_indices must be \[K\] with boxes' K.*\[2\]"),
-        ({"box_indices": _Zeros((3, 1), "int32")}, r"box_indices must be \[K\] with boxes' K.*\[3,1\]"),
-        ({"box_indices": [0, 1, 2]}, r"box_indices\[2\] is 2, expected \[0, 2\)"),
-        ({"box_indices": [0, -1, 1]}, r"box_indices\[1\] is -1, expected \[0, 2\)"),
         ({"features": _Zeros((0, 4, 5, 12))}, r"box_indices\[0\] is 0, expected \[0, 0\)"),
         ({"output_size": [0, 2]}, r"output_size is \(0, 2\)"),
         ({"output_size": [2**20 + 1, 1]}, r"output_size is \(1048577, 1\), .* in \[1, 2\^20\]"),
@@ -193,96 +186,6 @@ class BadInputTest(parameterized.TestCase, tf.test.TestCase):
                 ops.tensorflow_ops_roi_align_grad(**pooled, features_shape=[1, 3, 4, 1], sampling_ratio=ratio)
             with self.assertRaisesRegex(tf.errors.InvalidArgumentError, message):
                 ops.tensorflow_ops_roi_align_boxes_grad(**pooled, features=features, sampling_ratio=ratio)
-
-    @parameterized.parameters(*zip(_POSITION_SENSITIVE, _DATA_FORMATS, strict=True))
-    def test_channels_of_position_sensitive_ops(self, name, data_format):
-        pool = _FUNCTIONS[name]
-        boxes, indices = self._GOOD["boxes"], self._GOOD["box_indices"]
-        for channels, size in ((13, (2, 3)), (5, (2, 3)), (1, (7, 7)), (12, (2**20, 2**20))):
-            features = _to_format(np.zeros([1, 4, 5, channels], np.float32), data_format)
-            for call in (pool, tf.function(pool)):
-                with self.assertRaisesRegex(ValueError, r"features must have a multiple of ph \* pw channels"):
-                    call(tf.constant(features), boxes, indices, size, data_format=data_format)
-
-    @_each_for_one_op(
-        ({"features": _Zeros((4, 5, 12))}, "features must be 4-D: .*rank 4 but is rank 3"),
-        ({"boxes": _Zeros((3, 5))}, r"boxes must be \[K, 4\]: .*must be 4 but is 5"),
-        ({"boxes": _Zeros((4,))}, r"boxes must be \[K, 4\]: .*rank 2 but is rank 1"),
-        ({"box_indices": _Zeros((2,), "int32")}, "box_indices must be .*must be equal, but are 3 and 2"),
-        ({"box_indices": _Zeros((3, 1), "int32")}, "box_indices must be .*rank 1 but is rank 2"),
-    )
-    def test_mismatched_static_shapes(self, name, bad, message):
-        arguments = list(map(tf.constant, _arrays(self._GOOD, bad).values()))
-        with self.assertRaisesRegex(ValueError, message):
-            tf.function(lambda: _FUNCTIONS[name](*arguments))()
-
-    def _raises(self, function, message, *arguments, **options):
-        for call in (function, tf.function(lambda *_: function(*arguments, **options))):
-            with self.assertRaisesRegex(ValueError, message):
-                call(*arguments, **options) if call is function else call()
-
-    @_each_for_one_op(
-        ({"features": [[[[1]]]]}, "features are int32, expected float16"),
-        ({"box_indices": tf.constant([0], tf.uint8)}, "box_indices are uint8, expected int32 or int64"),
-        ({"output_size": 0}, "output_size is 0, expected an int"),
-        ({"output_size": (2, 0)}, r"output_size is \(2, 0\), expected an int"),
-        ({"output_size": 2.5}, "output_size is 2.5, expected an int"),
-        ({"output_size": True}, "output_size is True, expected an int"),
-        ({"output_size": tf.constant([2.0, 2.0])}, "output_size is float32, expected integers"),
-        ({"data_format": "NHCW"}, "data_format is 'NHCW', expected one of 'NHWC', 'NCHW'"),
-        ({"box_format": "XYXY"}, "box_format is 'XYXY', expected one of 'xyxy', 'yxyx'"),
-    )
-    def test_errors_found_in_python(self, name, bad, message):
-        arguments = {**self._GOOD, **bad}
-        inputs = [arguments.pop(argument) for argument in self._GOOD]
-        self._raises(_FUNCTIONS[name], message, *inputs, **arguments)
-
-    @parameterized.parameters(
-        *((name, {"spatial_scale": scale}, "spatial_scale is .*, expected a positive, finite number")
-          for name in ("roi_align", "ps_roi_pool", "ps_roi_align") for scale in (0.0, -1.0, _NAN, _INF, 1e60, 1e-60)),
-        *((name, {"sampling_ratio": ratio}, r"sampling_ratio is .*, expected an int in \[0, 1024\]")
-          for name in ("roi_align", "ps_roi_align", "multiscale") for ratio in (-1, 1025, 2.0, True, "2", None)),
-        *((name, {"aligned": aligned}, "aligned is .*, expected True or False")
-          for name in ("roi_align", "multiscale") for aligned in (1, None, "yes")),
-        *((name, {"channel_order": order}, "channel_order is .*, expected one of 'channel_major', 'bin_major'")
-          for name in _POSITION_SENSITIVE for order in ("channels_major", None)),
-        ("roi_align", {"mode": "mean"}, "mode is 'mean', expected one of 'avg', 'max'"),
-        ("roi_align", {"mode": "max"}, r"sampling_ratio is 0, expected an int in \[1, 1024\]: mode='max' takes"),
-        *(("multiscale", {option: value}, f"{option} is .*, expected a positive, finite number")
-          for option in ("canonical_box_size", "canonical_stride") for value in (0, -1.0, _NAN, _INF, "224")),
-    )  # fmt: skip
-    def test_options(self, name, options, message):
-        self._raises(_FUNCTIONS[name], message, *self._GOOD.values(), **options)
-
-    @parameterized.parameters(
-        (1, (4, 8), "strides are .*, expected one for each of the 1 feature maps"),
-        (2, (4,), "strides are .*, expected one for each of the 2 feature maps"),
-        (2, (8, 4), "strides are .*, expected positive, finite numbers in increasing order"),
-        (2, (4, 4), "strides are .*, expected positive, finite numbers in increasing order"),
-        (2, (0, 4), "strides are .*, expected positive, finite numbers"),
-        (2, (-4, 4), "strides are .*, expected positive, finite numbers"),
-        (2, (4, _INF), "strides are .*, expected positive, finite numbers"),
-        (2, (_NAN, 4), "strides are .*, expected positive, finite numbers"),
-        (2, ("4", "8"), "strides are .*, expected positive, finite numbers"),
-        (0, (), "features has 0 maps, expected a list of 1 to 16 feature maps"),
-        (17, tuple(range(1, 18)), "features has 17 maps, expected a list of 1 to 16 feature maps"),
-    )
-    def test_strides(self, maps, strides, message):
-        features, *rest = self._GOOD.values()
-        self._raises(tfo.detection.multiscale_roi_align, message, [features] * maps, *rest, strides=strides)
-
-    def test_mismatched_levels(self):
-        features, *rest = map(tf.constant, self._GOOD.values())
-        pool = tfo.detection.multiscale_roi_align
-        self._raises(pool, "features is of type .*, expected a list of 1 to 16", features, *rest, strides=(4,))
-        other = tf.cast(features, tf.float64)
-        self._raises(
-            pool, "features are float32, float64, expected one dtype", [features, other], *rest, strides=(1, 2)
-        )
-        for other in (features[:1], features[..., :5]):
-            self._raises(
-                pool, "features must have the same batch size and channels", [features, other], *rest, strides=(4, 8)
-            )
 
     def test_raw_ops_check_attrs(self):
         arguments = [tf.constant(value) for value in self._GOOD.values()]

@@ -93,30 +93,8 @@ class GraphTest(parameterized.TestCase, tf.test.TestCase):
         ):
             label(tf.zeros([4], tf.int32))
 
-    @parameterized.parameters((2,), (3,), (4,))
-    def test_vectorized_map_equals_a_loop(self, rank):
-        images = np.random.default_rng(5).integers(0, 2, (3, 2, 8, 10, 2)[: rank + 1])
-        mapped = tf.vectorized_map(tfo.image.connected_components, tf.constant(images), False)
-        for i, image in enumerate(images):
-            labels, counts = tfo.image.connected_components(image)
-            self.assertAllEqual(mapped.labels[i], labels)
-            self.assertAllEqual(mapped.counts[i], counts)
-
 
 class ErrorTest(parameterized.TestCase, tf.test.TestCase):
-    @parameterized.parameters(
-        (np.zeros([2, 2]), 4, "images are float64, expected bool or an integer: compare floats first"),
-        (tf.zeros([2, 2], tf.bfloat16), 4, "images are bfloat16"),
-        (np.zeros([4], int), 4, r"images are \[4\], expected \[H, W\], \[N, H, W\] or \[N, H, W, C\]"),
-        (np.zeros([2, 2], int), 6, "connectivity is 6, expected 4 or 8"),
-        (np.zeros([2, 2], int), True, "connectivity is True"),
-        (np.zeros([2, 2], int), "4", "connectivity is '4'"),
-        (np.zeros([2, 2], int), None, "connectivity is None"),
-    )
-    def test_bad_arguments(self, images, connectivity, message):
-        with self.assertRaisesRegex(ValueError, message):
-            tfo.image.connected_components(images, connectivity=connectivity)
-
     def test_too_many_pixels(self):
         label = tf.function(tfo.image.connected_components)
         with self.assertRaisesRegex(ValueError, r"images are \[65536,32768\], expected planes of fewer than 2"):

@@ -95,41 +95,8 @@ class GraphTest(parameterized.TestCase, tf.test.TestCase):
         with self.assertRaisesRegex(tf.errors.InvalidArgumentError, r"spacing must be \[2\].*with input shapes"):
             transform(images, [1.0, 1.0, 1.0])
 
-    @parameterized.parameters((2,), (3,), (4,))
-    def test_vectorized_map_equals_a_loop(self, rank):
-        images = _noise((3, 2, 8, 10, 2)[: rank + 1])
-        mapped = tf.vectorized_map(tfo.image.euclidean_distance_transform, tf.constant(images), False)
-        self.assertAllEqual(mapped, [tfo.image.euclidean_distance_transform(image) for image in images])
-
 
 class ErrorTest(parameterized.TestCase, tf.test.TestCase):
-    @parameterized.parameters(
-        ((tf.constant(["a"]),), {}, "images are string, expected bool, an integer or a float"),
-        ((tf.zeros([2, 2], tf.complex64),), {}, "images are complex64"),
-        ((np.zeros([4]),), {}, r"images are \[4\], expected \[H, W\], \[N, H, W\] or \[N, H, W, C\]"),
-        ((np.zeros([1, 2, 3, 4, 5]),), {}, r"images are \[1,2,3,4,5\]"),
-        ((np.zeros([2, 2]),), {"spacing": 1.0}, "spacing is 1.0, expected two numbers"),
-        ((np.zeros([2, 2]),), {"spacing": (1.0, 2.0, 3.0)}, "spacing is .*expected two numbers"),
-        ((np.zeros([2, 2]),), {"spacing": (1.0, 0.0)}, r"spacing\[1\] is 0.0, expected a number in \[1e-38, 1e38\]"),
-        ((np.zeros([2, 2]),), {"spacing": (-1.0, 1.0)}, r"spacing\[0\] is -1.0"),
-        ((np.zeros([2, 2]),), {"spacing": (np.nan, 1.0)}, r"spacing\[0\] is nan"),
-        (
-            (np.zeros([2, 2]),),
-            {"spacing": (2e38, 1.0)},
-            r"spacing\[0\] is 2e\+38, expected a number in \[1e-38, 1e38\]",
-        ),
-        ((np.zeros([2, 2]),), {"spacing": (1.0, 5e-39)}, r"spacing\[1\] is 5e-39"),
-        ((np.zeros([2, 2]),), {"spacing": tf.constant([1.0, np.inf])}, r"spacing\[1\] is inf"),
-        ((np.zeros([2, 2]),), {"spacing": tf.constant(2.0)}, "expected two numbers"),
-        ((np.zeros([2, 2]),), {"spacing": "ab"}, r"spacing\[0\] is 'a'"),
-        ((np.zeros([2, 2]),), {"spacing": tf.constant("ab")}, "spacing are string, expected float64"),
-        ((np.zeros([2, 2]),), {"dtype": tf.int32}, "dtype is tf.int32, expected float16, bfloat16, float32 or float64"),
-        ((np.zeros([2, 2]),), {"dtype": "real"}, "dtype is 'real'"),
-    )
-    def test_bad_arguments(self, args, options, message):
-        with self.assertRaisesRegex(ValueError, message):
-            tfo.image.euclidean_distance_transform(*args, **options)
-
     def test_too_long_sides(self):
         transform = tf.function(tfo.image.euclidean_distance_transform)
         with self.assertRaisesRegex(ValueError, r"images are \[2,1073741824\], expected height and width below"):

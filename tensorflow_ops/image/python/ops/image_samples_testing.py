@@ -1,7 +1,8 @@
-"""Samples of tfo.image for opcheck."""
+"""Samples of tfo.image."""
 
+import numpy as np
 import tensorflow as tf
-from sample_testing import IN_ANOTHER_SAMPLE, RNG, bind, normal, sample
+from sample_testing import IN_ANOTHER_SAMPLE, RNG, normal, sample
 
 from tensorflow_ops import image
 
@@ -9,70 +10,186 @@ from tensorflow_ops import image
 
 _MASK = tf.constant(RNG.random([2, 5, 7, 3]) < 0.7)
 _VALUES = tf.constant(RNG.integers(0, 3, [2, 5, 7]), tf.int32)
+_TOO_FEW_DIMS = ({"images": tf.zeros([3], tf.int32)}, r"images (are|must be) .*\[N, H, W\]")
+_DTYPE = "expected float16, bfloat16, float32 or float64"
+
+
+def _spiral():
+    """Returns a winding line of one pixel's width: components of many rounds."""
+    spiral = np.zeros([15, 15], np.int32)
+    for i in range(0, 7, 2):
+        spiral[i, i : 15 - i] = spiral[i : 15 - i, 14 - i] = spiral[14 - i, i : 15 - i] = 1
+        spiral[i + 2 : 15 - i, i] = spiral[i + 2, i : i + 3] = 1
+    return tf.constant(spiral)
+
+
+# A value that no other dtype has.
+_LARGE = tf.constant(_VALUES.numpy().astype(np.uint64) << 62)
 SAMPLES = {
     "image.euclidean_distance_transform": sample(
-        bind(image.euclidean_distance_transform, spacing=(0.5, 2.0)),
+        image.euclidean_distance_transform,
         tf.cast(_MASK, tf.float32) * normal(2, 5, 7, 3),
+        kwargs={"spacing": (0.5, 2.0)},
+        variants=[
+            *({"dtype": dtype, "spacing": (0.7, 2.3)} for dtype in (tf.float16, tf.float64)),
+            {"dtype": tf.bfloat16, "onnx": "ONNX Runtime lacks the dtype"},
+            {"images": tf.tile(_MASK[:, :1, :, 0], [1, 9, 1]), "spacing": (1.0, 1.5)},
+            {"images": _VALUES[0]},
+            {"images": _LARGE, "onnx": "tf2onnx lacks Bitcast"},
+        ],
+        bad=[
+            _TOO_FEW_DIMS,
+            ({"images": tf.constant(["a"])}, "images are string, expected bool, an integer or a float"),
+            ({"spacing": 1.0}, "spacing is 1.0, expected two numbers"),
+            ({"spacing": (1.0, 2.0, 3.0)}, "spacing is .*expected two numbers"),
+            ({"spacing": (1.0, 0.0)}, r"spacing\[1\] is 0.0, expected a number in \[1e-38, 1e38\]"),
+            ({"spacing": (np.nan, 1.0)}, r"spacing\[0\] is nan"),
+            ({"spacing": (2e38, 1.0)}, r"spacing\[0\] is 2e\+38, expected a number in \[1e-38, 1e38\]"),
+            ({"spacing": tf.constant([1.0, np.inf])}, r"spacing\[1\] is inf"),
+            ({"spacing": tf.constant(2.0)}, "expected two numbers"),
+            ({"spacing": "ab"}, r"spacing\[0\] is 'a'"),
+            ({"spacing": tf.constant("ab")}, "spacing are string, expected float64"),
+            ({"dtype": tf.int32}, f"dtype is tf.int32, {_DTYPE}"),
+            ({"dtype": "real"}, "dtype is 'real'"),
+        ],
         non_differentiable=0,
         output_dtype="float32",
-        bad_args=[((tf.zeros([3]),), r"images (are|must be) .*\[N, H, W\]")],
     ),
     "image.euclidean_distance_transform (bool)": sample(image.euclidean_distance_transform, _MASK),
     "image.connected_components": sample(
         image.connected_components,
         _VALUES,
-        bad_args=[((tf.zeros([5, 7]),), "images are float32, expected bool or an integer")],
+        variants=[
+            *({"images": tf.cast(_VALUES, dtype)} for dtype in ("int8", "uint16", "int64")),
+            {"images": _LARGE, "connectivity": 8, "onnx": "tf2onnx lacks Bitcast"},
+            {"images": _spiral()},
+            {"images": tf.stack([_spiral()[::-1, ::-1], 1 - _spiral()]), "connectivity": 8},
+        ],
+        bad=[
+            _TOO_FEW_DIMS,
+            ({"images": tf.zeros([5, 7])}, "images are float32, expected bool or an integer"),
+            *(({"connectivity": x}, f"connectivity is {x!r}, expected 4 or 8") for x in (6, True, "4", None)),
+        ],
     ),
-    "image.connected_components (8 neighbors)": sample(bind(image.connected_components, connectivity=8), _MASK),
+    "image.connected_components (8 neighbors)": sample(image.connected_components, _MASK, kwargs={"connectivity": 8}),
 }
 
 # Sampling. Places, in pixels, are away from whole ones, where gradients have kinks.
+_FEATURES = normal(2, 4, 5, 3)
+_NCHW = tf.transpose(_FEATURES, [0, 3, 1, 2])
 _PLACES = tf.constant(RNG.integers(-1, 5, [2, 3, 2]) + RNG.uniform(0.25, 0.75, [2, 3, 2]), tf.float32)
+# Whole and half pixels and between them, also far outside.
+_HALVES = tf.constant(np.round(RNG.uniform(-4, 8, [2, 40, 2]) * 4) / 4, tf.float32)
+_FAR = tf.constant([[[1e9, 0], [-1e20, 1e20], [np.inf, -np.inf], [-1, 1], [0.3, -0.2]]] * 2, tf.float32)
+_NORMALIZED = {"normalized": True, "grid": tf.constant(RNG.uniform(-1.5, 1.5, [2, 40, 2]), tf.float32)}
+_BAD_FEATURES = [
+    ({"features": tf.cast(_FEATURES, tf.int32)}, "features are int32"),
+    ({"features": _FEATURES[:, :0]}, r"features are \[2,0,5,3\], expected height and width in \[1, 1073741824\]"),
+    ({"features": _FEATURES[0]}, "features must be 4-D"),
+]
+_MODES = [(mode, padding) for mode in ("bilinear", "nearest", "bicubic") for padding in ("border", "reflection")]
 
 
-def _grid_sample(features, **options):
-    return sample(
-        bind(image.grid_sample, normalized=False, **options),
-        features,
-        _PLACES,
-        # 16 bits round places.
-        fixed_dtype=1,
-        bad_args=[
-            ((features, tf.tile(_PLACES, [2, 1, 1])), "grid must be"),
-            ((features[0], _PLACES), "features must be 4-D"),
-        ],
-    )
-
-
+# 16 bits round places.
+_OF_PLACES = {"fixed_dtype": 1, "onnx": ("GridSample", 16)}
 SAMPLES |= {
-    "image.grid_sample": _grid_sample(normal(2, 4, 5, 3)),
-    "image.grid_sample (bicubic)": _grid_sample(normal(2, 4, 5, 3), mode="bicubic", padding_mode="reflection"),
+    "image.grid_sample": sample(
+        image.grid_sample,
+        _FEATURES,
+        _PLACES,
+        kwargs={"normalized": False},
+        variants=[
+            *({"mode": mode, "padding_mode": x, **_NORMALIZED} for mode, x in _MODES),
+            *({"mode": mode, **_NORMALIZED} for mode in ("nearest", "bicubic")),
+            {"grid": _HALVES, "padding_mode": "reflection", "align_corners": True},
+            {"grid": _HALVES, "mode": "bicubic", "padding_mode": "border", "data_format": "NCHW", "features": _NCHW},
+            {"grid": _HALVES, "mode": "nearest", "align_corners": True},
+            {"grid": _HALVES, "mode": "nearest", "padding_mode": "reflection", "onnx": None},
+            {"grid": _FAR, "normalized": True, "align_corners": True},
+            {"grid": _FAR, "padding_mode": "border", "mode": "bicubic"},
+            {"features": _FEATURES[:, :1], "grid": _HALVES[:, :6], "align_corners": True},
+            {"features": _FEATURES[:, :, :1], "padding_mode": "reflection", "align_corners": True},
+            {"grid": tf.reshape(_HALVES, [2, 5, 8, 2]), "padding_mode": "border"},
+            {"grid": tf.reshape(_HALVES, [2, 5, 4, 2, 2])},
+        ],
+        bad=[
+            ({"grid": tf.tile(_PLACES, [2, 1, 1])}, "grid must be .* with features' N"),
+            ({"grid": _PLACES[..., :1]}, r"grid must be \[N, d1, ..., dk, 2\]"),
+            ({"grid": _PLACES[:, 0]}, r"grid must be \[N, d1, ..., dk, 2\]"),
+            ({"grid": tf.cast(_PLACES, tf.int32)}, "grid are int32, expected float32"),
+            *_BAD_FEATURES,
+            ({"features": tf.zeros([2, 2**16, 2**15, 0])}, r"features are .*, expected height \* width below 2\^31"),
+            ({"features": _NCHW[0], "data_format": "NCHW"}, r"features must be \[N, C, H, W\]"),
+            ({"mode": "cubic"}, "mode is 'cubic', expected one of 'bilinear'"),
+            ({"padding_mode": "wrap"}, "padding_mode is 'wrap'"),
+            ({"data_format": "CHWN"}, "data_format is 'CHWN'"),
+            ({"normalized": 1}, "normalized is 1, expected True or False"),
+        ],
+        **_OF_PLACES,
+    ),
+    "image.grid_sample (bicubic)": sample(
+        image.grid_sample,
+        _FEATURES / 4,
+        _PLACES,
+        kwargs={"normalized": False, "mode": "bicubic", "padding_mode": "reflection"},
+        **_OF_PLACES,
+    ),
     "image.dense_image_warp": sample(
         image.dense_image_warp,
         normal(2, 4, 5, 3),
         tf.constant(RNG.integers(-2, 2, [2, 4, 5, 2]) + RNG.uniform(0.25, 0.75, [2, 4, 5, 2]), tf.float32),
-        fixed_dtype=1,
-        bad_args=[((tf.zeros([2, 4, 5, 3]), tf.zeros([2, 4, 5, 3])), r"flow must be \[N, H, W, 2\]")],
+        bad=[
+            ({"images": tf.zeros([5, 6, 3])}, "images must be 4-D"),
+            ({"images": tf.zeros([2, 0, 5, 3])}, r"images are \[2,0,5,3\], expected height and width"),
+            *(
+                ({"flow": tf.zeros(shape)}, r"flow must be \[N, H, W, 2\] with images' N, H and W")
+                for shape in ([2, 4, 5, 3], [2, 4, 2], [1, 4, 5, 2], [2, 2, 5, 2], [2, 4, 3, 2])
+            ),
+        ],
+        **_OF_PLACES,
     ),
     "image.correlation_cost": sample(
-        bind(image.correlation_cost, max_displacement=2, padding=2),
+        image.correlation_cost,
         normal(2, 4, 5, 3),
         normal(2, 4, 5, 3),
+        kwargs={"max_displacement": 2, "padding": 2},
+        variants=[
+            {"max_displacement": 0, "padding": 0},
+            {"max_displacement": 1, "kernel_size": 3, "stride_1": 4, "padding": 7},
+            {"max_displacement": 3, "kernel_size": 3, "stride_1": 2, "stride_2": 2, "padding": 4},
+            {"stride_1": 3, "padding": 3},
+        ],
+        bad=[
+            ({"max_displacement": -1}, r"max_displacement is -1, expected an int in \[0, 1048576\]"),
+            ({"kernel_size": 2}, r"kernel_size is 2, expected .* and odd"),
+            ({"stride_1": 0}, "stride_1 is 0"),
+            ({"stride_2": 1.0}, "stride_2 is 1.0"),
+            ({"padding": -1}, "padding is -1"),
+            ({"data_format": "CHWN"}, "data_format is 'CHWN'"),
+            (
+                {"max_displacement": 5},
+                r"features are \[2,4,5,3\], too small for max_displacement 5: .* 7 with",
+            ),
+            ({"features_b": tf.zeros([2, 4, 5, 4])}, "features_b must have features_a's shape"),
+            ({"features_b": tf.zeros([1, 4, 5, 3])}, "features_b must have features_a's shape"),
+            (
+                {"features_b": tf.zeros([2, 4, 5, 3], tf.float64)},
+                "features_b are float64, expected features_a's float32",
+            ),
+            ({"features_a": tf.zeros([4, 5, 3])}, "features_a must be 4-D"),
+            ({"features_a": tf.zeros([4, 5, 3]), "data_format": "NCHW"}, r"features_a must be \[N, C, H, W\]"),
+            ({"features_a": tf.zeros([2, 4, 5, 3], tf.int32)}, "features_a are int32"),
+        ],
         second_order=True,
-        bad_args=[((tf.zeros([2, 4, 5, 3]), tf.zeros([2, 4, 5, 4])), "features_b must have features_a's shape")],
     ),
     "image.correlation_cost (NCHW, windows, strides)": sample(
-        bind(
-            image.correlation_cost,
-            max_displacement=3,
-            kernel_size=3,
-            stride_1=2,
-            stride_2=2,
-            padding=4,
-            data_format="NCHW",
-        ),
+        image.correlation_cost,
         normal(2, 3, 4, 5),
         normal(2, 3, 4, 5),
+        kwargs={
+            **{"max_displacement": 3, "kernel_size": 3, "stride_1": 2, "stride_2": 2},
+            **{"padding": 4, "data_format": "NCHW"},
+        },
         skip=IN_ANOTHER_SAMPLE,
     ),
 }

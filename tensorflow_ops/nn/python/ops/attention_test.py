@@ -39,21 +39,6 @@ class DefinitionTest(tf.test.TestCase, parameterized.TestCase):
     def test_options_and_pairs_of_them(self, *names):
         self._check(definition.operands(), definition.chosen(*names))
 
-    @pairwise(
-        dtype=tuple(_ROUNDING),
-        queries=(1, 31, 32, 33, 113),
-        keys=(1, 31, 113),
-        heads=((4, 4), (4, 2), (4, 1), (1, 1)),
-        depth=(1, 20, 96, 256),
-        value_depth=(1, 33, 256),
-        options=({}, {"causal": True}, {"window": 7}, {"sinks": 0.5}, {"softcap": 2.0}),
-    )
-    def test_sizes(self, dtype, queries, keys, heads, depth, value_depth, options):
-        if "sinks" in options:
-            options = {"sinks": np.full(heads[0], 0.5)}
-        tensors = definition.operands(2, queries, keys, *heads, depth, value_depth)
-        self._check(tensors, options, dtype)
-
     @parameterized.parameters([[5, 9]], [[9]], [[5, 1]], [[4, 1, 1]], [[4, 5, 9]], [[2, 1, 1, 1]], [[1, 4, 5, 1]], [[]])
     def test_masks_and_biases_broadcast(self, shape):
         rng = np.random.default_rng(2)
@@ -208,21 +193,6 @@ class ExcludedPairsTest(tf.test.TestCase, parameterized.TestCase):
         self.assertAllClose(output, definition.attention(query, key, value, causal=True)[0], 1e-12, 1e-12)
         self.assertAllEqual(np.isfinite(output[..., 1]), np.ones([2, 40, 4]))
 
-    @parameterized.parameters(
-        {"batch": 0}, {"queries": 0}, {"keys": 0}, {"heads": 0}, {"heads": 0, "key_heads": 0}, {"depth": 0},
-        {"value_depth": 0},
-    )  # fmt: skip
-    def test_empty_tensors(self, **sizes):
-        tensors = definition.operands(**sizes)
-        heads = tensors[0].shape[2]
-        expected = definition.attention(*tensors, scale=1.0) if heads else None
-        output, log_sum_exp = _both(*tensors, scale=1.0, causal=True, query_offset=9, sinks=np.zeros(heads) - _INF)
-        self.assertEqual(output.shape, [*tensors[0].shape[:3], tensors[2].shape[-1]])
-        self.assertEqual(log_sum_exp.shape, [tensors[0].shape[0], heads, tensors[0].shape[1]])
-        if expected:
-            self.assertAllClose(output, expected[0], 1e-12, 1e-12)
-            self.assertAllClose(log_sum_exp, expected[1], 1e-12, 1e-12)
-
 
 class DropoutTest(tf.test.TestCase):
     def _factors(self, seed=(1, 2), dropout=0.25, queries=64, keys=100, dtype=tf.float64, batch=2):
@@ -320,19 +290,6 @@ class RaggedTest(tf.test.TestCase, parameterized.TestCase):
 
 
 class ModesTest(tf.test.TestCase, parameterized.TestCase):
-    @parameterized.parameters(False, True)
-    def test_unknown_static_shapes(self, has_rank):
-        options = definition.chosen("mask", "bias", "alibi_slopes", "sinks", "lengths", "key_lengths", "query_offset")
-        names, tensors = list(options), [tf.convert_to_tensor(x) for x in (*definition.operands(), *options.values())]
-        specs = [tf.TensorSpec([None] * x.shape.rank if has_rank else None, x.dtype) for x in tensors]
-
-        @tf.function(input_signature=specs)
-        def attend(query, key, value, *given):
-            return _both(query, key, value, **dict(zip(names, given, strict=True)))
-
-        for one, other in zip(attend(*tensors), _both(*tensors[:3], **options), strict=True):
-            self.assertAllEqual(one, other)
-
     def test_lower_ranks_of_options_that_are_unknown(self):
         options = {"mask": np.arange(9) < 7, "bias": np.ones([5, 1]), "alibi_slopes": np.ones(4), "query_offset": 2}
         specs = [tf.TensorSpec(None, tf.convert_to_tensor(x).dtype) for x in options.values()]
@@ -342,68 +299,8 @@ class ModesTest(tf.test.TestCase, parameterized.TestCase):
         )
         self.assertAllEqual(attend(*options.values()), tfo.nn.attention(*definition.operands(), **options))
 
-    @parameterized.parameters(
-        ((),), (("mask", "bias", "alibi_slopes", "lengths"),), (("sinks", "key_lengths"),), (("dropout",),)
-    )  # fmt: skip
-    def test_vectorized_map(self, names):
-        options = definition.chosen(*names)
-        tensors = [tf.stack([x, x + 1, -x]) for x in definition.operands()]
-        found = tf.vectorized_map(lambda x: _both(*x, **options), tensors)
-        for i in range(3):
-            for one, other in zip(found, _both(*(x[i] for x in tensors), **options), strict=True):
-                self.assertAllClose(one[i], other, 1e-12, 1e-12)
-
-    def test_jit_compile(self):
-        tensors = [tf.constant(x) for x in definition.operands()]
-        options = definition.chosen(*definition.OPTIONS)
-        compiled = tf.function(lambda *x: _both(*x, **options), jit_compile=True)
-        for one, other in zip(compiled(*tensors), _both(*tensors, **options), strict=True):
-            self.assertAllClose(one, other, 1e-12, 1e-12)
-
 
 class ErrorsTest(tf.test.TestCase, parameterized.TestCase):
-    @parameterized.parameters(
-        ({"query": np.zeros([2, 5, 12])}, r"query must be \[B, T, heads, D\]"),
-        ({"query": np.zeros([2, 5, 4, 3], int)}, "query are int64, expected float16"),
-        ({"key": np.zeros([2, 9, 2, 4])}, "key must be .*D"),
-        ({"key": np.zeros([2, 9, 2, 3], np.float32)}, "key is float32, expected float64"),
-        ({"key": np.zeros([2, 9, 3, 3]), "value": np.zeros([2, 9, 3, 2])}, "query has 4 heads and key 3, expected"),
-        ({"value": np.zeros([2, 8, 2, 2])}, "value must be .*S"),
-        ({"value": tf.ragged.constant([[1.0]])}, "query is dense, expected a RaggedTensor, as value is"),
-        ({"mask": np.zeros([5, 9])}, "mask are float64, expected bool"),
-        ({"mask": np.ones([5, 8], bool)}, r"mask must broadcast to \[B, heads, T, S\]"),
-        ({"mask": np.ones([1, 2, 4, 5, 9], bool)}, "mask has 5 dims, expected at most 4"),
-        ({"bias": np.zeros([3, 5, 9])}, r"bias must broadcast to \[B, heads, T, S\]"),
-        ({"causal": 1}, "causal is 1, expected True or False"),
-        ({"window": 0}, "window is 0, expected an int in"),
-        ({"window": (1, -1)}, "window is -1, expected an int in"),
-        ({"window": (1, 2, 3)}, r"window is \(1, 2, 3\), expected None, a positive int"),
-        ({"query_offset": [1, 2, 3]}, r"query_offset must be \[B\]"),
-        ({"query_offset": 1.5}, "query_offset cannot be int64"),
-        ({"scale": _NAN}, "scale is nan, expected a float32 number"),
-        ({"softcap": 0.0}, "softcap is 0.0, expected a number above 0"),
-        ({"alibi_slopes": np.zeros([3, 4])}, r"alibi_slopes must be \[1, heads\] or \[B, heads\]"),
-        ({"sinks": [1.0, 2.0]}, r"sinks must be \[heads\]"),
-        ({"lengths": [1]}, r"lengths must be \[B\]"),
-        ({"lengths": [5, 6]}, r"lengths\[1\] is 6, expected \[0, 5\]"),
-        ({"lengths": [-1, 5]}, r"lengths\[0\] is -1, expected \[0, 5\]"),
-        ({"lengths": 2**40}, r"lengths\[0\] is 2147483647, expected \[0, 5\]"),
-        ({"key_lengths": np.array([2**32 + 2] * 2)}, r"key_lengths\[0\] is 2147483647, expected \[0, 9\]"),
-        ({"softcap": 1e-50}, "softcap is 1e-50, expected a number above 0"),
-        ({"scale": 1e39}, r"scale is 1e\+39, expected a float32 number"),
-        ({"key_lengths": [10, 9]}, r"key_lengths\[0\] is 10, expected \[0, 9\]"),
-        ({"dropout": 1.0, "seed": [1, 2]}, r"dropout is 1.0, expected a number in \[0, 1\)"),
-        ({"dropout": 0.1}, "seed is None, expected two integers"),
-        ({"dropout": 0.1, "seed": [1, 2, 3]}, r"seed must be \[2\]"),
-        ({"dropout": 0.1, "seed": [1.0, 2.0]}, "seed cannot be int64"),
-        ({"return_log_sum_exp": "yes"}, "return_log_sum_exp is 'yes', expected True or False"),
-    )
-    def test_errors_name_the_argument(self, changed, message):
-        arguments = dict(zip(("query", "key", "value"), definition.operands(), strict=True)) | changed
-        operands = [arguments.pop(name) for name in ("query", "key", "value")]
-        with self.assertRaisesRegex((ValueError, tf.errors.InvalidArgumentError), message):
-            tfo.nn.attention(*operands, **arguments)
-
     def test_lengths_of_unknown_rank(self):
         signature = [tf.TensorSpec(None, tf.int32)]
         call = tf.function(lambda n: tfo.nn.attention(*definition.operands(), key_lengths=n), signature)

@@ -145,22 +145,6 @@ class ForwardModeTest(tf.test.TestCase):
 
 
 class ErrorsTest(tf.test.TestCase):
-    def test_values(self):
-        logits, transitions = tf.zeros([1, 3, 2]), tf.zeros([2, 2])
-        with self.assertRaisesRegex(tf.errors.InvalidArgumentError, r"labels\[0, 1\] is 2, expected \[0, 2\)"):
-            tfo.nn.crf_log_likelihood([[0, 2, 0]], logits, transitions)
-        with self.assertRaisesRegex(tf.errors.InvalidArgumentError, r"lengths\[0\] is 4, expected \[0, 3\]"):
-            tfo.nn.crf_decode(logits, transitions, lengths=[4])
-
-    def test_arguments(self):
-        logits = tf.zeros([1, 3, 2])
-        with self.assertRaisesRegex(ValueError, r"transitions must be \[tags, tags\]"):
-            tfo.nn.crf_marginals(logits, tf.zeros([3, 2]))
-        with self.assertRaisesRegex(ValueError, "lengths are float32, expected int32 or int64"):
-            tfo.nn.crf_decode(logits, tf.zeros([2, 2]), lengths=[1.0])
-        with self.assertRaisesRegex(ValueError, "transitions are int32, expected float32"):
-            tfo.nn.crf_decode(logits, tf.zeros([2, 2], tf.int32))
-
     def test_gradients_that_do_not_exist(self):
         logits, transitions = tf.Variable(tf.zeros([1, 3, 2])), tf.zeros([2, 2])
         with self.assertRaisesRegex(LookupError, "crf_marginals has no gradient"):

@@ -1,7 +1,7 @@
 """Tests of the cross entropies and label_log_prob: masks, ignored rows, dtypes, each gradient.
 
-cross_entropy_options_test.py tests values, cross_entropy_arguments_test.py bad input, nn_grad_test.py higher orders,
-nn_graph_test.py graphs, nn_memory_test.py memory.
+cross_entropy_options_test.py tests values, nn_grad_test.py higher orders, nn_graph_test.py graphs, nn_memory_test.py
+memory.
 """
 
 import math

@@ -30,26 +30,6 @@ _CASES = {
 
 
 class DeformConv2dTest(tf.test.TestCase, parameterized.TestCase):
-    def test_offsets_and_mask_of_each_group(self):
-        """A filter of one pixel copies: offsets are (down, right), for two channels each; zeros are outside."""
-        features = np.random.default_rng(0).normal(size=[1, 5, 6, 4])
-        offsets = np.tile([1.0, -2, 0, 3], [1, 5, 6, 1])
-        mask, bias = np.tile([2.0, 0.5], [1, 5, 6, 1]), np.arange(4.0)
-        expected = np.zeros([1, 5, 6, 4])
-        expected[:, :4, 2:, :2] = 2 * features[:, 1:, :4, :2]
-        expected[:, :, :3, 2:] = 0.5 * features[:, :, 3:, 2:]
-        filters = np.eye(4)[np.newaxis, np.newaxis]
-        actual = tfo.nn.deform_conv2d(features, offsets, filters, mask=mask, bias=bias)
-        self.assertAllClose(actual, expected + bias, rtol=1e-12)
-
-    def test_channels_first(self):
-        shape, filters, places, groups, options = _CASES["same"]
-        features, offsets, filters, mask, bias = _arguments(shape, filters, places, groups)
-        expected = tfo.nn.deform_conv2d(features, offsets, filters, mask=mask, bias=bias, **options)
-        nchw = [np.transpose(t, [0, 3, 1, 2]) for t in (features, offsets, mask)]
-        result = tfo.nn.deform_conv2d(*nchw[:2], filters, mask=nchw[2], bias=bias, data_format="NCHW", **options)
-        self.assertAllEqual(tf.transpose(result, [0, 2, 3, 1]), expected)
-
     @parameterized.parameters(("VALID", 1, 1), ("SAME", 1, 2), ("SAME", 2, 1), ("SAME", 1, 1))
     def test_zero_offsets_equal_conv2d(self, padding, stride, dilation):
         # Sums of 9 * 16 products, of numbers around 1: float32 rounds to 1e-5 at most.
@@ -105,62 +85,6 @@ class DeformConv2dTest(tf.test.TestCase, parameterized.TestCase):
         offsets = tf.tile([[[[0.0, 0.25]]]], [1, 1, 2048, 1])
         result = tfo.nn.deform_conv2d(features, offsets, tf.ones([1, 1, 1, 1], tf.float16))
         self.assertAllClose(result[0, 0, 1999, 0], 1999 % 7 + 0.25, atol=2e-3)
-
-    def test_second_derivatives_are_refused(self):
-        features, offsets, filters, _, _ = (tf.constant(a) for a in _arguments((1, 4, 5, 2), (2, 2, 2, 3), (3, 4)))
-        with tf.GradientTape() as outer:
-            outer.watch(filters)
-            with tf.GradientTape() as inner:
-                inner.watch(filters)
-                result = tfo.nn.deform_conv2d(features, offsets, filters)
-            first = inner.gradient(result, filters)
-        with self.assertRaisesRegex(LookupError, "deform_conv2d has no second derivatives"):
-            outer.gradient(first, filters)
-
-    def test_static_shapes(self):
-        features = tf.keras.Input([None, 8, 4])
-        offsets = tf.keras.Input([None, None, 18])
-        filters = tf.ones([3, 3, 4, 6])
-        output = tf.keras.layers.Lambda(lambda t: tfo.nn.deform_conv2d(t[0], t[1], filters, strides=2))(
-            [features, offsets]
-        )
-        self.assertEqual(output.shape, (None, None, 3, 6))
-
-    @parameterized.parameters(
-        ({"features": [1, 4, 5, 3]}, r"features are \[1,4,5,3\], expected a multiple of 2 channels"),
-        ({"filters": [2, 2, 1, 3]}, r"filters are \[2,2,1,3\], expected a multiple of 2 output channels"),
-        ({"filters": [2, 2, 2]}, "filters are"),
-        ({"filters": [2, 2, 0, 3]}, "filters must be .*all at least 1"),
-        ({"offsets": [1, 4, 5, 8]}, r"offsets are \[1,4,5,8\], expected \[1,3,4,G \* 8\]"),
-        ({"offsets": [1, 3, 4, 12]}, r"offsets are \[1,3,4,12\], expected \[1,3,4,G \* 8\]"),
-        ({"offsets": [1, 3, 4, 24]}, "offsets are .* with G dividing the 2 channels"),
-        ({"mask": [1, 3, 4, 8]}, r"mask is \[1,3,4,8\], expected \[1,3,4,4\]"),
-        ({"bias": [2]}, "bias must"),
-        ({"strides": 0}, r"strides is 0, expected an int in \[1, 2147483647\]"),
-        ({"dilations": (1, 2, 3)}, r"dilations is \(1, 2, 3\), expected an int or"),
-        ({"padding": "same"}, "padding is 'same', expected one of 'VALID', 'SAME'"),
-        ({"padding": ((1, 1), (1, -1))}, r"padding is -1, expected an int in \[0, 2147483647\]"),
-        ({"data_format": "NWHC"}, "data_format is 'NWHC'"),
-    )
-    def test_errors_name_the_argument(self, changes, message):
-        shapes = {
-            "features": [1, 4, 5, 2],
-            "offsets": [1, 3, 4, 8],
-            "filters": [2, 2, 2, 3],
-            "mask": [1, 3, 4, 4],
-            "bias": [3],
-        }
-        tensors = {name: tf.ones(changes.get(name, shape)) for name, shape in shapes.items()}
-        options = {name: value for name, value in changes.items() if name not in shapes}
-        with self.assertRaisesRegex(ValueError, message):
-            tfo.nn.deform_conv2d(
-                tensors["features"],
-                tensors["offsets"],
-                tensors["filters"],
-                mask=tensors["mask"],
-                bias=tensors["bias"],
-                **options,
-            )
 
     def test_the_op_takes_one_tensor_for_an_option(self):
         inputs = tf.ones([1, 3, 3, 1]), tf.zeros([1, 1, 1, 18]), tf.ones([3, 3, 1, 1])

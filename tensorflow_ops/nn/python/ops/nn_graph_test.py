@@ -4,7 +4,6 @@ import tensorflow as tf
 from absl.testing import parameterized
 
 import tensorflow_ops as tfo
-from tensorflow_ops.core.python.library import ops
 
 
 def _read_ops(graph):
@@ -18,36 +17,7 @@ def _read_ops(graph):
     return [graph.get_operation_by_name(name) for name in sorted(used)]
 
 
-# name: (function of float tensors [2, 5], their number)
-_FUNCTIONS = {
-    "softmax": (tfo.nn.softmax, 1),
-    "softmax_entropy": (tfo.nn.softmax_entropy, 1),
-    "softmax_cross_entropy": (tfo.nn.softmax_cross_entropy, 2),
-    "softmax_cross_entropy, to logits": (lambda x: tfo.nn.softmax_cross_entropy(tf.ones([2, 5]) / 5, x), 1),
-    "sparse_softmax_cross_entropy": (lambda x: tfo.nn.sparse_softmax_cross_entropy([4, 0], x), 1),
-    "label_log_prob": (lambda x: tfo.nn.label_log_prob([4, 0], x), 1),
-    "gaussian_kl": (lambda *t: tfo.nn.gaussian_kl(t[:2], t[2:]), 4),
-}
-
-
 class VectorizedMapTest(parameterized.TestCase, tf.test.TestCase):
-    @parameterized.parameters(*_FUNCTIONS)
-    def test_gradients_without_a_loop(self, name):
-        function, count = _FUNCTIONS[name]
-
-        def gradients(tensors):
-            with tf.GradientTape() as tape:
-                tape.watch(tensors)
-                y = function(*tensors) ** 2
-            return tape.gradient(y, tensors)
-
-        stacked = [tf.random.stateless_normal([3, 2, 5], [1, i]) for i in range(count)]
-        # Raises if there is no converter.
-        mapped = tf.vectorized_map(gradients, stacked, fallback_to_while_loop=False)
-        for i in range(3):
-            for result, expected in zip(mapped, gradients([t[i] for t in stacked]), strict=True):
-                self.assertAllClose(result[i], expected)
-
     def test_converts_to_one_op_without_a_loop(self):
         @tf.function
         def mapped(x):
@@ -58,20 +28,6 @@ class VectorizedMapTest(parameterized.TestCase, tf.test.TestCase):
         self.assertEqual(types.count("TensorflowOps>SoftmaxEntropy"), 1)
         self.assertNotIn("While", types)
         self.assertNotIn("StatelessWhile", types)
-
-
-class ShapeTest(parameterized.TestCase, tf.test.TestCase):
-    def test_op_reports_impossible_shapes(self):
-        """Calls the ops directly, as a graph does once shapes become known."""
-        x = tf.zeros([2, 3])
-        with self.assertRaisesRegex(ValueError, "labels and logits must have the same shape"):
-            tf.function(lambda: ops.tensorflow_ops_softmax_cross_entropy(tf.zeros([2, 4]), x, Tvalue=tf.float32))()
-        with self.assertRaisesRegex(ValueError, "labels must have logits' shape without the classes"):
-            tf.function(
-                lambda: ops.tensorflow_ops_sparse_softmax_cross_entropy(x, tf.zeros([3], tf.int32), Tvalue=tf.float32)
-            )()
-        with self.assertRaisesRegex(ValueError, r"logits must have at least one dim"):
-            tf.function(lambda: ops.tensorflow_ops_softmax(tf.zeros([])))()
 
 
 class TraceTest(parameterized.TestCase, tf.test.TestCase):

@@ -1,18 +1,34 @@
-"""Samples of tfo.nn for opcheck."""
+"""Samples of tfo.nn."""
 
-import inspect
+import functools
 
 import keras
 import numpy as np
 import tensorflow as tf
-from sample_testing import RNG, ROW_DTYPES, bind, normal, sample
+from sample_testing import RNG, ROW_DTYPES, normal, sample, without_gradient
 
 from tensorflow_ops import nn
 
+_INF, _NAN = np.inf, np.nan
 LOGITS, _NO_LOGITS = normal(3, 5), tf.zeros([0, 5])
+_3D = normal(2, 3, 5)
 LABELS = tf.constant([1, 0, 4])
 TARGETS = tf.constant(RNG.dirichlet(np.ones(5), 3), tf.float32)
-_BAD_LABELS = ((tf.constant([1, 7, 4]), LOGITS), r"labels\[1\] is 7, expected \[0, 5\)")
+_WEIGHTS = tf.constant([0.5, 2.0, 1.0, 0.0, 3.0])
+# Rows that are masked, far apart and not finite; 16-bit numbers hold the large ones.
+_EXTREMES = tf.constant(
+    [
+        *([0.0, -_INF, 1.0], [-_INF] * 3, [_NAN, 0.0, 1.0], [0.0, _INF, 1.0], [0.0] * 3, [20.0, 0.0, 0.0]),
+        *([6e4, -6e4, 6e4], [-6e4] * 3, [50.0, 0.0, -_INF], [-_INF, _NAN, -_INF]),
+    ]
+)
+_EXTREME_LOGITS = [
+    {"logits": _EXTREMES[:-1]},
+    {"logits": _EXTREMES[-1:], "onnx": "ONNX Runtime's maximum misses a NaN among -inf"},
+]
+# Means and log variances, each with each.
+_ALL_PAIRS = [tf.reshape(x, [-1, 1]) for x in tf.meshgrid(*[[0.0, 1.0, -110.0, 100.0, _INF, -_INF, _NAN]] * 4)]
+_FLOAT_LOGITS = "logits are int32, expected float16"
 
 
 def _log_softmax(x):
@@ -20,250 +36,525 @@ def _log_softmax(x):
     return shifted - np.log(np.exp(shifted).sum(-1, keepdims=True))
 
 
-def _linear_cross_entropy(*bias, **options):
-    features, weight = normal(3, 6), normal(6, 5)
-
-    def fn(features, weight, labels, bias=None):
-        return nn.linear_cross_entropy(features, weight, labels, bias=bias)
-
-    return sample(
-        fn,
-        features,
-        weight,
-        LABELS,
-        *bias,
-        output_dtype=ROW_DTYPES,
-        bad_args=[((features, weight, tf.constant([1, 7, 4]), *bias), r"labels\[1\] is 7")],
-        **options,
-    )
-
+# Bad arguments of functions of logits, with classes on an axis.
+_BAD_LOGITS = [
+    ({"logits": tf.zeros([3, 0])}, "at least one class"),
+    ({"logits": tf.constant(1.0)}, "scalar|at least one dim"),
+    ({"logits": tf.zeros([3, 5], tf.int32)}, _FLOAT_LOGITS),
+    ({"logits": tf.zeros([0, 5]), "axis": 0}, r"logits are \[0,5\], expected at least one class on axis 0"),
+    ({"axis": 2}, r"axis is 2, expected \[-2, 2\): logits are \[3,5\]"),
+    *(({"axis": axis}, "axis is .*expected an int") for axis in (tf.constant(0.5), None, (0, 1), True)),
+]
+_NUMBER_IN = r"expected a number in \[0, 1\]"
+_NOT_NEGATIVE = "expected a finite number that is not negative"
+_BAD_SMOOTHING = [
+    ({"label_smoothing": x}, f"label_smoothing is {x!r}, {_NUMBER_IN}") for x in (1.1, -0.1, _NAN, "0.1", True)
+]
+# Of all cross entropies.
+_BAD_OPTIONS = [
+    *_BAD_SMOOTHING,
+    ({"softcap": 0.0}, "softcap is 0.0, expected a number above 0"),
+    ({"softcap": -1.0}, "softcap is -1.0, expected a number above 0"),
+    ({"softcap": _NAN}, "softcap is nan"),
+    ({"class_weights": [1.0, 2.0]}, r"class_weights are \[2\], expected \[5\]"),
+    ({"class_weights": 1.0}, r"class_weights are \[\], expected \[5\]"),
+]
+_BAD_LABELS = [
+    ({"labels": tf.constant([1, 7, 4])}, r"labels\[1\] is 7, expected \[0, 5\)"),
+    ({"labels": tf.constant([1, -1, -5])}, r"labels\[1\] is -1, expected \[0, 5\)"),
+    ({"labels": tf.constant([1, 2**40, 4])}, r"labels\[1\] is 1099511627776, expected \[0, 5\)"),
+    ({"labels": tf.constant([1.0, 0, 4])}, "labels are float32, expected int32 or int64"),
+    ({"labels": tf.constant([True, False, True])}, "labels are bool, expected int32 or int64"),
+    ({"labels": tf.zeros([3], tf.uint64)}, "labels are uint64, expected int32 or int64"),
+]
+_OTHER_SHAPES = [
+    ({"labels": LABELS[:2]}, r"labels are \[2\], expected \[3\]: logits' shape without|labels must have logits' shape"),
+    ({"labels": LABELS[:, tf.newaxis]}, r"labels are \[3,1\], expected \[3\]|labels must have logits' shape without"),
+    ({"labels": 0}, r"labels are \[\], expected \[3\]"),
+]
+_BAD_SPARSE = [
+    *(({"z_loss": x}, f"z_loss is .*, {_NOT_NEGATIVE}") for x in (-1e-4, _INF, 1e39, None)),
+    *(({"ignore_index": x}, f"ignore_index is {x!r}, expected a 64-bit int or None") for x in (0.0, True, 2**63, "a")),
+    ({"labels": tf.constant([1, 7, 4]), "ignore_index": -1}, r"labels\[1\] is 7, .* or ignore_index -1"),
+]
+# Options of all cross entropies, which interact.
+_VARIANTS = [
+    {"label_smoothing": 0.0, "softcap": 2.5},
+    {"label_smoothing": 1.0, "class_weights": _WEIGHTS},
+    {"softcap": 1.5, "class_weights": _WEIGHTS},
+    {"softcap": 1.5, "class_weights": _WEIGHTS, "return_log_sum_exp": True, "onnx": "tf2onnx lacks Log1p"},
+]
+_SPARSE_VARIANTS = [{"ignore_index": None, "z_loss": 0.0}, {"ignore_index": 0, "z_loss": 2.0**-13}]
 
 SAMPLES = {
     "nn.softmax": sample(
         nn.softmax,
         LOGITS,
+        variants=[*_EXTREME_LOGITS, {"logits": _3D, "axis": 1}, {"logits": LOGITS[0]}, {"logits": LOGITS[:, :1]}],
+        edge=[{"logits": _NO_LOGITS}],
+        bad=_BAD_LOGITS,
         reference=lambda x: np.exp(_log_softmax(x)),
         second_order=True,
-        edge_args=[(_NO_LOGITS,)],
-        bad_args=[((tf.zeros([3, 0]),), "at least one class"), ((tf.constant(1.0),), "scalar|at least one dim")],
+        onnx=("Softmax", 13),
     ),
-    "nn.softmax (axis 0)": sample(bind(nn.softmax, axis=0), LOGITS),
-    "nn.log_prob_from_logits": sample(nn.log_prob_from_logits, LOGITS, second_order=True, edge_args=[(_NO_LOGITS,)]),
+    "nn.softmax (axis 0)": sample(nn.softmax, LOGITS, kwargs={"axis": 0}, onnx=("Softmax", 13)),
+    "nn.log_prob_from_logits": sample(
+        nn.log_prob_from_logits,
+        LOGITS,
+        variants=[*_EXTREME_LOGITS, {"logits": _3D, "axis": 0}],
+        edge=[{"logits": _NO_LOGITS}],
+        bad=_BAD_LOGITS,
+        second_order=True,
+        onnx=("LogSoftmax", 13),
+    ),
     "nn.softmax_entropy": sample(
-        nn.softmax_entropy, LOGITS, output_dtype=ROW_DTYPES, second_order=True, edge_args=[(_NO_LOGITS,)]
+        nn.softmax_entropy,
+        LOGITS,
+        variants=[{"logits": _EXTREMES}, {"logits": _3D, "axis": 1}],
+        edge=[{"logits": _NO_LOGITS}],
+        bad=_BAD_LOGITS,
+        output_dtype=ROW_DTYPES,
+        second_order=True,
     ),
     "nn.softmax_cross_entropy": sample(
-        bind(nn.softmax_cross_entropy, label_smoothing=0.1),
+        nn.softmax_cross_entropy,
         TARGETS,
         LOGITS,
+        kwargs={"label_smoothing": 0.1},
+        variants=[
+            *_VARIANTS,
+            *(
+                {"labels": tf.tile([[label, 0.0, 0.5]], [10, 1]), "logits": _EXTREMES, "label_smoothing": smoothing}
+                for label, smoothing in ((0.0, 0.0), (1.0, 2.0**-30), (-0.5, 0.0), (_NAN, 0.125))
+            ),
+            {"labels": TARGETS[0], "logits": _3D},
+            {"labels": tf.transpose(_3D, [0, 2, 1]), "logits": tf.transpose(_3D, [0, 2, 1]), "axis": 1},
+        ],
+        edge=[{"labels": _NO_LOGITS, "logits": _NO_LOGITS}],
+        bad=[
+            ({"labels": tf.zeros([3, 0]), "logits": tf.zeros([3, 0])}, "at least one class"),
+            *_BAD_LOGITS[1:],
+            *_BAD_OPTIONS,
+            ({"labels": TARGETS[:2]}, r"labels are \[2,5\], expected \[3,5\]: logits' shape|must have the same shape"),
+            ({"labels": TARGETS[:, :4]}, r"labels are \[3,4\], expected \[3,5\]|must have the same shape"),
+            ({"labels": [0.0, 1.0]}, r"labels are \[2\], expected \[3,5\]: logits' shape"),
+            ({"labels": np.zeros([4], "f"), "axis": -2}, r"labels are \[4\], expected \[3,5\]: logits' shape"),
+            ({"logits": LOGITS[:1]}, r"labels are \[3,5\], expected \[1,5\]|must have the same shape"),
+        ],
         output_dtype=ROW_DTYPES,
         second_order=True,
-        edge_args=[(_NO_LOGITS, _NO_LOGITS)],
-        bad_args=[((TARGETS[:2], LOGITS), "labels")],
     ),
     "nn.sparse_softmax_cross_entropy": sample(
-        bind(nn.sparse_softmax_cross_entropy, ignore_index=4, label_smoothing=0.1, z_loss=0.01),
+        nn.sparse_softmax_cross_entropy,
         LABELS,
         LOGITS,
+        kwargs={"ignore_index": 4, "label_smoothing": 0.1, "z_loss": 0.01},
+        variants=[
+            *_VARIANTS,
+            *_SPARSE_VARIANTS,
+            *(
+                {"labels": tf.tile([label], [10]), "logits": _EXTREMES, "label_smoothing": x, "ignore_index": -3}
+                for label, x in ((0, 0.0), (1, 0.0), (2, 2.0**-10), (-3, 0.125))
+            ),
+            {"labels": tf.constant([[1, 0, 4], [2, 2, 3]], tf.int64), "logits": _3D},
+            {"labels": LABELS, "logits": tf.transpose(LOGITS), "axis": 0},
+        ],
+        edge=[{"labels": LABELS[:0], "logits": _NO_LOGITS}],
+        bad=[*_BAD_LOGITS, *_BAD_OPTIONS, *_BAD_LABELS, *_OTHER_SHAPES, *_BAD_SPARSE],
         output_dtype=ROW_DTYPES,
         second_order=True,
-        edge_args=[(LABELS[:0], _NO_LOGITS)],
-        bad_args=[_BAD_LABELS, ((LABELS[:2], LOGITS), "labels")],
     ),
     "nn.label_log_prob": sample(
         nn.label_log_prob,
         LABELS,
         LOGITS,
+        variants=[{"labels": tf.tile([2], [10]), "logits": _EXTREMES}],
+        edge=[{"labels": LABELS[:0], "logits": _NO_LOGITS}],
+        bad=[*_BAD_LOGITS[:3], *_BAD_LABELS, *_OTHER_SHAPES],
         output_dtype=ROW_DTYPES,
         second_order=True,
-        edge_args=[(LABELS[:0], _NO_LOGITS)],
-        bad_args=[_BAD_LABELS],
     ),
     "nn.gaussian_kl": sample(
         nn.gaussian_kl,
         (normal(3, 5), normal(3, 5)),
         (normal(3, 5), normal(3, 5)),
+        variants=[
+            {"q": tuple(_ALL_PAIRS[:2]), "p": tuple(_ALL_PAIRS[2:])},
+            {"q": (_3D, _3D[0]), "p": (_3D[0, 0], _3D[:, :1]), "axis": 1},
+            {"q": (tf.constant([[1e-6, -1e-3]]), tf.constant([[0.3, 39.0]])), "p": None},
+        ],
+        edge=[{"q": (_NO_LOGITS, _NO_LOGITS), "p": (_NO_LOGITS, _NO_LOGITS)}],
+        bad=[
+            ({"q": (normal(3, 5), normal(3, 4))}, "broadcast|[Ii]ncompatible"),
+            ({"q": [1.0]}, r"q is 1 tensors, expected a pair \(mean, log_variance\)"),
+            ({"q": tf.zeros([2, 3])}, "q is a .*Tensor, expected a pair"),
+            ({"p": [1.0]}, "p is 1 tensors, expected a pair"),
+            ({"q": (np.zeros(2, np.int32), [1.0])}, "q's means are int32, expected float16"),
+            ({"q": (tf.zeros(5), tf.zeros(5, tf.float64))}, "q's tensors are float32 and float64, expected one dtype"),
+            ({"q": (0.0, 1.0), "p": None}, "means and log variances are a scalar, expected at least one dim"),
+            ({"axis": 2}, r"axis is 2, expected \[-2, 2\): means and log variances are \[3,5\]"),
+            (
+                {"q": (tf.zeros(5), tf.zeros(4))},
+                r"q's means \[5\], q's log variances \[4\].*expected shapes that broad|Incompatible shapes",
+            ),
+        ],
         output_dtype=ROW_DTYPES,
         second_order=True,
-        edge_args=[((_NO_LOGITS, _NO_LOGITS), (_NO_LOGITS, _NO_LOGITS))],
-        bad_args=[(((normal(3, 5), normal(3, 4)), (normal(3, 5), normal(3, 5))), "broadcast|[Ii]ncompatible")],
     ),
     "nn.gaussian_kl (unit Gaussian)": sample(nn.gaussian_kl, (normal(3, 5), normal(3, 5)), output_dtype=ROW_DTYPES),
-    "nn.linear_cross_entropy": _linear_cross_entropy(
-        normal(5),
+}
+
+_LINEAR_FEATURES, _LINEAR_WEIGHT = normal(3, 6), normal(6, 5)
+_LINEAR = functools.partial(
+    sample,
+    nn.linear_cross_entropy,
+    _LINEAR_FEATURES,
+    _LINEAR_WEIGHT,
+    LABELS,
+    output_dtype=ROW_DTYPES,
+)
+_BIASES = "Must provide as many biases"
+_LINEAR_SHAPE = "the shape of features is .*, expected the shape of labels"
+SAMPLES |= {
+    "nn.linear_cross_entropy": _LINEAR(
+        kwargs={"bias": normal(5)},
+        variants=[*_VARIANTS, *_SPARSE_VARIANTS],
+        bad=[
+            *_BAD_OPTIONS,
+            *_BAD_SPARSE,
+            *_BAD_LABELS,
+            ({"features": tf.constant(1.0)}, f"features are a scalar|{_LINEAR_SHAPE}"),
+            ({"features": _LINEAR_FEATURES[:, :4]}, rf"features are \[3,4\], expected \[3,6\]|{_LINEAR_SHAPE}"),
+            ({"features": tf.zeros([3, 6], tf.int32)}, "features are int32, expected float16"),
+            ({"labels": LABELS[:2]}, rf"labels are \[2\], expected \[3\]: features' shape without|{_LINEAR_SHAPE}"),
+            ({"weight": _LINEAR_WEIGHT[:, 0]}, r"weight is \[6\], expected \[features, classes\]|slice index 1"),
+            ({"weight": _LINEAR_WEIGHT[:, :0]}, rf"weight is \[6,0\], expected at least one class|{_BIASES}"),
+            ({"weight": tf.zeros([6, 5], tf.int32)}, "weight are int32, expected float16"),
+            ({"bias": tf.zeros([4])}, rf"bias are \[4\], expected \[5\]|{_BIASES}"),
+        ],
         dtypes=("float32", "float64"),
         skip={
             "extreme_values": "TensorFlow's fused MatMul and BiasAdd of features [3, 0] aborts the process in a graph"
         },
     ),
     # 16-bit features have 16-bit logits.
-    "nn.linear_cross_entropy (16 bits, no bias)": _linear_cross_entropy(
-        dtypes=("float16", "bfloat16", "float32"), tolerance=4e-2
-    ),
+    "nn.linear_cross_entropy (16 bits, no bias)": _LINEAR(dtypes=("float16", "bfloat16", "float32"), tolerance=4e-2),
 }
 
-# Label sequences. The last example has no labels, and fewer frames.
+# Label sequences. The last example has no labels, and fewer frames. Padding may be anything.
 
 SEQUENCE_LABELS = tf.constant([[1, 3], [2, 2], [0, 0]])
 _LABEL_LENGTHS, _LOGIT_LENGTHS = tf.constant([2, 2, 0]), tf.constant([4, 3, 2])
-_NO_EXAMPLES = (tf.zeros([0, 2], tf.int32), tf.zeros([0], tf.int32))
+_NO_LENGTHS = tf.zeros([0], tf.int32)
 
 
-def _label_sequences(fn, *dims, **options):
-    labels, lengths = SEQUENCE_LABELS, (_LABEL_LENGTHS, _LOGIT_LENGTHS)
+def _label_sequences(fn, *dims, variants=(), bad=(), **options):
     logits = normal(3, *dims)
-    no_labels, no_lengths = _NO_EXAMPLES
-    bad = tf.constant([[1, 9], [2, 2], [0, 0]])
+    shapes = "labels|logits|label_lengths|logit_lengths"
     return sample(
         fn,
-        labels,
+        SEQUENCE_LABELS,
         logits,
-        *lengths,
-        output_dtype=ROW_DTYPES,
-        edge_args=[(no_labels, logits[:0], no_lengths, no_lengths)],
-        bad_args=[
-            ((bad, logits, *lengths), r"labels\[0, 1\] is 9, expected \[0, 4\)"),
-            ((labels, logits, _LABEL_LENGTHS + 1, _LOGIT_LENGTHS), r"label_lengths\[0\] is 3, expected \[0, 2\]"),
-            ((labels, logits, _LABEL_LENGTHS, _LOGIT_LENGTHS + 1), r"logit_lengths\[0\] is 5, expected"),
-            ((labels[:2], logits, *lengths), "labels|logits"),
+        _LABEL_LENGTHS,
+        _LOGIT_LENGTHS,
+        variants=[
+            {"blank_index": -1, "labels": tf.constant([[1, 0], [2, 2], [-7, -7]], tf.int64)},
+            {"blank_index": 1, "labels": tf.constant([[3, 3], [2, 0], [-7, 99]])},
+            *variants,
         ],
+        edge=[
+            {
+                **{"labels": SEQUENCE_LABELS[:0], "logits": logits[:0]},
+                **{"label_lengths": _NO_LENGTHS, "logit_lengths": _NO_LENGTHS},
+            }
+        ],
+        bad=[
+            ({"labels": tf.constant([[1, 9], [2, 2], [0, 0]])}, r"labels\[0, 1\] is 9, expected \[0, 4\)"),
+            ({"labels": tf.constant([[-1, 1], [2, 2], [0, 0]])}, r"labels\[0, 0\] is -1, expected \[0, 4\)"),
+            (
+                {"labels": tf.constant([[1, 0], [2, 2], [0, 0]])},
+                r"labels\[0, 1\] is 0, expected a class other than blan",
+            ),
+            ({"label_lengths": _LABEL_LENGTHS + 1}, r"label_lengths\[0\] is 3, expected \[0, 2\]"),
+            ({"logit_lengths": _LOGIT_LENGTHS + 1}, r"logit_lengths\[0\] is 5, expected"),
+            ({"logit_lengths": _LOGIT_LENGTHS - 3}, r"logit_lengths\[2\] is -1, expected|logit_lengths\[1\] is 0, exp"),
+            ({"logit_lengths": _LOGIT_LENGTHS[:2]}, "logit_lengths must be"),
+            ({"labels": SEQUENCE_LABELS[:2]}, shapes),
+            ({"labels": tf.zeros([3, 2])}, "labels are float32, expected int32 or int64"),
+            ({"logits": tf.zeros(logits.shape, tf.int32)}, _FLOAT_LOGITS),
+            ({"blank_index": 4}, r"blank_index is 4, expected \[0, 4\)"),
+            ({"blank_index": -2}, "blank_index is -2, expected an int"),
+            *bad,
+        ],
+        output_dtype=ROW_DTYPES,
         **options,
     )
 
 
 SAMPLES |= {
-    "nn.ctc_loss": _label_sequences(nn.ctc_loss, 4, 4),
-    "nn.rnnt_loss": _label_sequences(nn.rnnt_loss, 4, 3, 4, empty=False),
+    "nn.ctc_loss": _label_sequences(
+        nn.ctc_loss,
+        *(4, 4),
+        variants=[
+            {"zero_infinity": True, "logit_lengths": tf.constant([1, 2, 2], tf.int64)},
+            {"labels": SEQUENCE_LABELS[:, :0], "label_lengths": 0 * _LABEL_LENGTHS},
+        ],
+        bad=[({"zero_infinity": 2}, "zero_infinity is 2, expected True or False")],
+    ),
+    "nn.rnnt_loss": _label_sequences(
+        nn.rnnt_loss,
+        *(4, 3, 4),
+        bad=[({"logits": tf.zeros([3, 4, 2, 4])}, r"logits must be \[batch, frames, labels \+ 1, classes\]")],
+        empty=False,
+    ),
 }
 
 TAG_LOGITS, _TRANSITIONS = normal(3, 4, 5), normal(5, 5)
 _TAGS, _TAG_LENGTHS = tf.constant([[1, 3, 0, 4], [2, 2, 1, 9], [9, 9, 9, 9]]), tf.constant([4, 3, 0])
-_CRF_BAD = [
-    ((TAG_LOGITS, _TRANSITIONS[:4]), "transitions"),
-    ((TAG_LOGITS, _TRANSITIONS, _TAG_LENGTHS + 1), r"lengths\[0\] is 5, expected \[0, 4\]"),
-]
 
 
-def _crf(fn, **options):
+def _crf(fn, *labels, variants=(), bad=(), **options):
     return sample(
-        lambda logits, transitions, lengths=None: fn(logits, transitions, lengths=lengths),
+        fn,
+        *labels,
         TAG_LOGITS,
         _TRANSITIONS,
-        _TAG_LENGTHS,
-        edge_args=[(TAG_LOGITS[:0], _TRANSITIONS, _TAG_LENGTHS[:0])],
-        bad_args=_CRF_BAD,
+        kwargs={"lengths": _TAG_LENGTHS},
+        variants=[{"lengths": tf.constant([4, 1, 0], tf.int64)}, {"transitions": tf.fill([5, 5], -_INF)}, *variants],
+        edge=[
+            {"logits": TAG_LOGITS[:0], "lengths": _TAG_LENGTHS[:0], **({"labels": _TAGS[:0]} if labels else {})},
+        ],
+        bad=[
+            ({"transitions": _TRANSITIONS[:4]}, r"transitions must be \[tags, tags\]"),
+            ({"transitions": tf.zeros([5, 5], tf.int32)}, "transitions are int32, expected float32"),
+            ({"lengths": _TAG_LENGTHS + 1}, r"lengths\[0\] is 5, expected \[0, 4\]"),
+            ({"lengths": tf.zeros([3])}, "lengths are float32, expected int32 or int64"),
+            ({"logits": TAG_LOGITS[..., :0], "transitions": _TRANSITIONS[:0, :0]}, "at least one tag"),
+            *bad,
+        ],
+        output_dtype=ROW_DTYPES,
         **options,
     )
 
 
 SAMPLES |= {
-    "nn.crf_log_likelihood": sample(
-        lambda labels, *scores: nn.crf_log_likelihood(labels, *scores[:2], lengths=scores[2]),
+    "nn.crf_log_likelihood": _crf(
+        nn.crf_log_likelihood,
         _TAGS,
-        TAG_LOGITS,
-        _TRANSITIONS,
-        _TAG_LENGTHS,
-        output_dtype=ROW_DTYPES,
-        edge_args=[(_TAGS[:0], TAG_LOGITS[:0], _TRANSITIONS, _TAG_LENGTHS[:0])],
-        bad_args=[
-            ((_TAGS, TAG_LOGITS, _TRANSITIONS, _TAG_LENGTHS + 1), r"lengths\[0\] is 5, expected \[0, 4\]"),
-            ((_TAGS, TAG_LOGITS, _TRANSITIONS, tf.constant([4, 4, 0])), r"labels\[1, 3\] is 9, expected \[0, 5\)"),
+        bad=[
+            ({"lengths": tf.constant([4, 4, 0])}, r"labels\[1, 3\] is 9, expected \[0, 5\)"),
+            ({"labels": _TAGS[:, :3]}, "labels must be"),
         ],
     ),
-    "nn.crf_decode": _crf(nn.crf_decode, output_dtype=ROW_DTYPES),
-    "nn.crf_marginals": _crf(
-        lambda logits, transitions, lengths: nn.crf_marginals(
-            # Its gradient is an error, by design.
-            keras.ops.stop_gradient(logits),
-            keras.ops.stop_gradient(transitions),
-            lengths=lengths,
-        ),
-        output_dtype=ROW_DTYPES,
-        non_differentiable=(0, 1),
+    "nn.crf_decode": _crf(
+        nn.crf_decode,
+        variants=[  # Many paths have the best score.
+            {"logits": tf.constant(RNG.integers(0, 2, [3, 4, 5]), tf.float32), "transitions": tf.zeros([5, 5])},
+            {"logits": TAG_LOGITS[..., :1], "transitions": _TRANSITIONS[:1, :1]},
+        ],
     ),
+    "nn.crf_marginals": _crf(without_gradient(nn.crf_marginals), non_differentiable=(0, 1)),
 }
 
 
 # Deformable ops. Places are away from whole pixels; 16-bit numbers hold them.
 
 _DEFORMED, _OFFSETS = normal(2, 5, 4, 4), tf.constant(RNG.uniform(0.2, 0.8, [2, 5, 4, 24]).round(2), tf.float32)
-_TAP_MASK, _CONV_FILTERS = normal(2, 5, 4, 12), normal(3, 2, 2, 6)
+_TAP_MASK, _CONV_FILTERS, _CONV_BIAS = normal(2, 5, 4, 12), normal(3, 2, 2, 6), normal(6)
+_NO_OPTIONS = {"mask": None, "bias": None}
+
+
+def _offsets(height, width, scale=2.0):
+    """Returns offsets in two groups, far outside of the image too."""
+    return tf.constant(RNG.normal(size=[2, height, width, 24]) * scale, tf.float32)
+
+
 _LEVELS = tf.constant([[3, 4], [2, 1]])
 _POINTS = tf.constant(RNG.uniform(0.1, 0.9, [2, 3, 2, 2, 3, 2]), tf.float32)
+_POINT_WEIGHTS = normal(2, 3, 2, 2, 3)
+_POINTS_OF_LEVELS = tf.constant(RNG.uniform(-0.3, 1.3, [2, 3, 2, 5, 2]), tf.float32)
 SAMPLES |= {
     "nn.deform_conv2d": sample(
-        lambda features, offsets, filters, mask, bias: nn.deform_conv2d(
-            features, offsets, filters, mask=mask, bias=bias, padding="SAME"
-        ),
+        nn.deform_conv2d,
         _DEFORMED,
         _OFFSETS,
         _CONV_FILTERS,
-        _TAP_MASK,
-        normal(6),
-        edge_args=[(_DEFORMED[:0], _OFFSETS[:0], _CONV_FILTERS, _TAP_MASK[:0], normal(6))],
-        bad_args=[((_DEFORMED, _OFFSETS[..., :9], _CONV_FILTERS, _TAP_MASK, normal(6)), "offsets are .*expected")],
+        kwargs={"mask": _TAP_MASK, "bias": _CONV_BIAS, "padding": "SAME"},
+        variants=[
+            {"padding": "VALID", "offsets": _offsets(3, 3), "mask": _TAP_MASK[:, :3, :3]},
+            {"padding": ((1, 0), (2, 3)), "offsets": _offsets(4, 8), **_NO_OPTIONS},
+            {"padding": ((0, 3), (1, 0)), "offsets": _offsets(3, 2), "mask": None, "strides": (2, 3)},
+            {"strides": (2, 3), "offsets": _offsets(3, 2), "mask": None},
+            {"dilations": (2, 1), "offsets": tf.round(_offsets(5, 4)), "bias": None},
+            {"dilations": (1, 2), "padding": ((0, 0), (0, 0)), "offsets": _offsets(3, 2), **_NO_OPTIONS},
+            {"filters": normal(3, 2, 4, 6), "offsets": _OFFSETS[..., :12], "mask": _TAP_MASK[..., :6]},
+            {"filters": normal(3, 2, 1, 8), "offsets": _offsets(5, 4, 9.0), **_NO_OPTIONS},
+            {
+                **{"features": tf.transpose(_DEFORMED, [0, 3, 1, 2]), "offsets": tf.transpose(_OFFSETS, [0, 3, 1, 2])},
+                **{"mask": tf.transpose(_TAP_MASK, [0, 3, 1, 2]), "data_format": "NCHW"},
+            },
+        ],
+        edge=[{"features": _DEFORMED[:0], "offsets": _OFFSETS[:0], "mask": _TAP_MASK[:0]}],
+        bad=[
+            ({"features": _DEFORMED[..., :3]}, "expected a multiple of 2 channels"),
+            ({"filters": normal(3, 2, 2, 5)}, "filters are .*, expected a multiple of 2 output channels"),
+            ({"filters": normal(3, 2, 6)}, "filters are|filters must be"),
+            ({"filters": normal(3, 0, 2, 6)}, "filters must be .*all at least 1"),
+            ({"offsets": _OFFSETS[..., :9]}, "offsets are .*expected"),
+            ({"offsets": _OFFSETS[:, :4]}, r"offsets are \[2,4,4,24\], expected \[2,5,4,G \* 12\]"),
+            ({"offsets": tf.tile(_OFFSETS[..., :12], [1, 1, 1, 3])}, "offsets are .* with G dividing the 4 channels"),
+            ({"mask": _TAP_MASK[..., :6]}, r"mask is \[2,5,4,6\], expected \[2,5,4,12\]"),
+            ({"bias": normal(5)}, "bias must"),
+            ({"strides": 0}, r"strides is 0, expected an int in \[1, 2147483647\]"),
+            ({"dilations": (1, 2, 3)}, r"dilations is \(1, 2, 3\), expected an int or"),
+            ({"padding": "same"}, "padding is 'same', expected one of 'VALID', 'SAME'"),
+            ({"padding": ((1, 1), (1, -1))}, r"padding is -1, expected an int in \[0, 2147483647\]"),
+            ({"data_format": "NWHC"}, "data_format is 'NWHC'"),
+        ],
         second_order=False,
         forward_mode=False,
+        onnx=("DeformConv", 19),
     ),
     "nn.multiscale_deformable_attention": sample(
         nn.multiscale_deformable_attention,
         normal(2, 14, 2, 5),
         _LEVELS,
         _POINTS,
-        normal(2, 3, 2, 2, 3),
-        edge_args=[(normal(0, 14, 2, 5), _LEVELS, _POINTS[:0], normal(0, 3, 2, 2, 3))],
-        bad_args=[((normal(2, 13, 2, 5), _LEVELS, _POINTS, normal(2, 3, 2, 2, 3)), "spatial_shapes have 14 pixels")],
+        _POINT_WEIGHTS,
+        variants=[
+            {
+                "sampling_locations": _POINTS_OF_LEVELS,
+                "attention_weights": _POINT_WEIGHTS[..., 0, :1] * tf.ones([5]),
+                "num_points": points,
+            }
+            for points in ([2, 3], [5, 0])
+        ]
+        + [{"sampling_locations": tf.round(_POINTS * 8) / 8}, {"spatial_shapes": tf.constant([[2, 3], [4, 2]])}],
+        edge=[
+            {
+                **{"values": normal(0, 14, 2, 5), "sampling_locations": _POINTS[:0]},
+                "attention_weights": _POINT_WEIGHTS[:0],
+            }
+        ],
+        bad=[
+            ({"values": normal(2, 13, 2, 5)}, "spatial_shapes have 14 pixels, expected the 13 of values"),
+            (
+                {"spatial_shapes": tf.constant([[3, 4], [0, 1]])},
+                r"spatial_shapes\[1\] is \(0, 1\), expected a positive",
+            ),
+            ({"spatial_shapes": tf.constant([[2**40, 2**40], [1, 1]])}, r"spatial_shapes\[0\] is \(1099511627776"),
+            (
+                {"spatial_shapes": tf.constant([[3, 4], [2**24 + 1, 1]])},
+                r"spatial_shapes\[1\] is \(16777217, 1\), .* 2\^24",
+            ),
+            ({"spatial_shapes": tf.constant([3, 4])}, "spatial_shapes must be"),
+            ({"spatial_shapes": tf.constant([[3.0, 4.0]])}, "spatial_shapes are float32, expected integers"),
+            ({"num_points": (2, 2)}, "attention_weights|num_points"),
+            ({"num_points": 2}, "num_points is 2, expected None"),
+            ({"num_points": (3, 4, -1)}, "num_points is -1, expected an int"),
+        ],
         second_order=False,
         forward_mode=False,
     ),
 }
 
 
-# Attention. The arguments after value, by name, are in the order of its signature.
+# Attention.
 
 _QUERY, _KEY, _VALUE = normal(2, 3, 4, 5), normal(2, 6, 2, 5), normal(2, 6, 2, 3)
-_PAIRS = tf.constant(RNG.random([2, 1, 3, 6]) < 0.7), normal(4, 3, 6)
+_MASK, _BIAS = tf.constant(RNG.random([2, 1, 3, 6]) < 0.7), normal(4, 3, 6)
 _SINKS, _QUERY_LENGTHS, _KEY_LENGTHS = normal(4), tf.constant([3, 2]), tf.constant([4, 6])
-_OPTIONS = list(inspect.signature(nn.attention).parameters)[3:]
+_SLOPES = tf.constant([0.5, 0.25, 0.125, 0.0])
+_ALL_OPTIONS = {
+    **{"mask": _MASK, "bias": _BIAS, "softcap": 2.0, "sinks": _SINKS},
+    **{"lengths": _QUERY_LENGTHS, "key_lengths": _KEY_LENGTHS},
+}
+_NONE = dict.fromkeys(_ALL_OPTIONS)
+_BOTH = {**_NONE, "return_log_sum_exp": True}
 
 
-def _attention(query, key, value, *options):
-    results = nn.attention(query, key, value, **dict(zip(_OPTIONS, options, strict=False)))
-    if isinstance(results, tuple):
-        results = results[0], keras.ops.cast(results[1], results[0].dtype)
-    return results
+def _attention_of_one_dtype(query, key, value, **options):
+    output, log_sum_exp = nn.attention(query, key, value, **options)
+    return output, keras.ops.cast(log_sum_exp, output.dtype)
 
 
-def _padded_attention(tensors, pairs, sinks, lengths):
-    """Returns arguments with a mask, a bias, softcap, sinks, lengths and key_lengths."""
-    return *tensors, *pairs, False, None, None, None, 2.0, None, sinks, *lengths
-
-
-_TENSORS, _LENGTHS = (_QUERY, _KEY, _VALUE), (_QUERY_LENGTHS, _KEY_LENGTHS)
 SAMPLES |= {
     "nn.attention": sample(
-        _attention,
-        *_padded_attention(_TENSORS, _PAIRS, _SINKS, _LENGTHS),
-        edge_args=[
-            _padded_attention([x[:0] for x in _TENSORS], [_PAIRS[0][:0], _PAIRS[1]], _SINKS, [n[:0] for n in _LENGTHS]),
-            _padded_attention(_TENSORS, _PAIRS, _SINKS, [0 * n for n in _LENGTHS]),
+        nn.attention,
+        _QUERY,
+        _KEY,
+        _VALUE,
+        kwargs=_ALL_OPTIONS,
+        variants=[
+            _BOTH,
+            {**_BOTH, "causal": True, "bias": tf.where(_MASK, 0.0, -_INF), "key_lengths": _KEY_LENGTHS},
+            {**_BOTH, "causal": True, "window": (None, 2), "mask": tf.constant(RNG.random([4, 3, 1]) < 0.7)},
+            {**_BOTH, "causal": True, "lengths": tf.constant([1, 3]), "key_lengths": tf.constant([0, 5])},
+            {**_BOTH, "window": 4, "query_offset": 3, "mask": _MASK},
+            {**_BOTH, "window": (3, 1), "query_offset": tf.constant([2, -1]), "key_lengths": _KEY_LENGTHS},
+            {**_BOTH, "scale": -0.7, "softcap": 1.5, "alibi_slopes": _SLOPES, "sinks": _SINKS},
+            {**_BOTH, "scale": 1.0, "sinks": tf.constant([1e4, -1e4, -_INF, 8192.0]), "query": 64 * tf.sign(_QUERY)},
+            {**_BOTH, "alibi_slopes": tf.random.stateless_uniform([2, 4], [1, 2]), "mask": _MASK},
+            {**_BOTH, "dropout": 0.3, "seed": [7, -16], "mask": _MASK, "key_lengths": tf.constant([6, 0])},
+            {**_BOTH, "dropout": 0.5, "seed": tf.constant([1, 2]), "onnx": "tf2onnx lacks Bitcast"},
+            {**_BOTH, "query": _QUERY[:, :1], "key": _KEY[:, :, :1], "value": _VALUE[:, :, :1]},
         ],
-        bad_args=[
-            (
-                _padded_attention(_TENSORS, _PAIRS, _SINKS, [_QUERY_LENGTHS + 1, _KEY_LENGTHS]),
-                r"lengths\[0\] is 4, expected \[0, 3\]",
-            ),
-            (_padded_attention(_TENSORS, _PAIRS, _SINKS[:3], _LENGTHS), "sinks must be"),
+        edge=[
+            {
+                **{"query": _QUERY[:0], "key": _KEY[:0], "value": _VALUE[:0], "mask": _MASK[:0]},
+                **{"lengths": _QUERY_LENGTHS[:0], "key_lengths": _KEY_LENGTHS[:0]},
+            },
+            {"lengths": 0 * _QUERY_LENGTHS, "key_lengths": 0 * _KEY_LENGTHS},
+        ],
+        bad=[
+            ({"query": _QUERY[0]}, r"query must be \[B, T, heads, D\]"),
+            ({"query": tf.zeros([2, 3, 4, 5], tf.int64)}, "query are int64, expected float16"),
+            ({"key": _KEY[..., :4]}, "key must be .*D"),
+            ({"key": tf.cast(_KEY, tf.float64)}, "key is float64, expected float32"),
+            ({"key": normal(2, 6, 3, 5), "value": normal(2, 6, 3, 3)}, "query has 4 heads and key 3, expected"),
+            ({"value": _VALUE[:, :5]}, "value must be .*S"),
+            ({"value": tf.ragged.constant([[1.0]])}, "query is dense, expected a RaggedTensor, as value is"),
+            ({"mask": normal(3, 6)}, "mask are float32, expected bool"),
+            ({"mask": _MASK[..., :5]}, r"mask must broadcast to \[B, heads, T, S\]"),
+            ({"mask": _MASK[:, tf.newaxis]}, "mask has 5 dims, expected at most 4|mask must broadcast"),
+            ({"bias": normal(3, 3, 6)}, r"bias must broadcast to \[B, heads, T, S\]"),
+            ({"causal": 1}, "causal is 1, expected True or False"),
+            ({"window": 0}, "window is 0, expected an int in"),
+            ({"window": (1, -1)}, "window is -1, expected an int in"),
+            ({"window": (1, 2, 3)}, r"window is \(1, 2, 3\), expected None, a positive int"),
+            ({"query_offset": [1, 2, 3]}, r"query_offset must be \[B\]"),
+            ({"query_offset": 1.5}, "query_offset cannot be int64"),
+            ({"scale": _NAN}, "scale is nan, expected a float32 number"),
+            ({"scale": 1e39}, r"scale is 1e\+39, expected a float32 number"),
+            ({"softcap": 0.0}, "softcap is 0.0, expected a number above 0"),
+            ({"softcap": 1e-50}, "softcap is 1e-50, expected a number above 0"),
+            ({"alibi_slopes": np.zeros([3, 4], "f")}, r"alibi_slopes must be \[1, heads\] or \[B, heads\]"),
+            ({"sinks": _SINKS[:3]}, r"sinks must be \[heads\]"),
+            ({"lengths": [1]}, r"lengths must be \[B\]"),
+            ({"lengths": _QUERY_LENGTHS + 1}, r"lengths\[0\] is 4, expected \[0, 3\]"),
+            ({"lengths": _QUERY_LENGTHS - 4}, r"lengths\[0\] is -1, expected \[0, 3\]"),
+            ({"lengths": 2**40}, r"lengths\[0\] is 2147483647, expected \[0, 3\]"),
+            ({"key_lengths": np.array([2**32 + 2] * 2)}, r"key_lengths\[0\] is 2147483647, expected \[0, 6\]"),
+            ({"key_lengths": _KEY_LENGTHS + 1}, r"key_lengths\[1\] is 7, expected \[0, 6\]"),
+            ({"dropout": 1.0, "seed": [1, 2]}, r"dropout is 1.0, expected a number in \[0, 1\)"),
+            ({"dropout": 0.1}, "seed is None, expected two integers"),
+            ({"dropout": 0.1, "seed": [1, 2, 3]}, r"seed must be \[2\]"),
+            ({"dropout": 0.1, "seed": [1.0, 2.0]}, "seed cannot be int64"),
+            ({"return_log_sum_exp": "yes"}, "return_log_sum_exp is 'yes', expected True or False"),
         ],
         second_order=False,
         forward_mode=False,
     ),
     "nn.attention (by place, log-sum-exp)": sample(
-        _attention,
-        *_TENSORS,
-        *(None, None, False, (4, 1), tf.constant([3, 1]), None, None),
-        *(tf.constant([0.5, 0.25, 0.125, 0.0]), None, None, None, 0.25, [1, 2], True),
-        non_differentiable=10,
+        _attention_of_one_dtype,
+        _QUERY,
+        _KEY,
+        _VALUE,
+        kwargs={
+            **{"window": (4, 1), "query_offset": tf.constant([3, 1]), "alibi_slopes": _SLOPES},
+            **{"dropout": 0.25, "seed": [1, 2], "return_log_sum_exp": True},
+        },
+        non_differentiable=4,  # alibi_slopes
         second_order=False,
         forward_mode=False,
     ),

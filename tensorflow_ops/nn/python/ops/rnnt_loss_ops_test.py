@@ -95,22 +95,6 @@ class ValuesTest(parameterized.TestCase, tf.test.TestCase):
 
 
 class ErrorsTest(parameterized.TestCase, tf.test.TestCase):
-    @parameterized.parameters(
-        ([[1, 4]], [2], [3], r"labels\[0, 1\] is 4, expected \[0, 4\)"),
-        ([[1, 0]], [2], [3], r"labels\[0, 1\] is 0, expected a class other than blank_index"),
-        ([[1, 1]], [3], [3], r"label_lengths\[0\] is 3, expected \[0, 2\]"),
-        ([[1, 1]], [2], [0], r"logit_lengths\[0\] is 0, expected \[1, 3\]"),
-    )
-    def test_values(self, labels, label_lengths, logit_lengths, text):
-        with self.assertRaisesRegex(tf.errors.InvalidArgumentError, text):
-            tfo.nn.rnnt_loss(labels, tf.zeros([1, 3, 3, 4]), label_lengths, logit_lengths)
-
-    def test_arguments(self):
-        with self.assertRaisesRegex(ValueError, r"logits must be \[batch, frames, labels \+ 1, classes\]"):
-            tfo.nn.rnnt_loss([[1, 2]], tf.zeros([1, 3, 2, 4]), [2], [3])
-        with self.assertRaisesRegex(ValueError, r"blank_index is 4, expected \[0, 4\)"):
-            tfo.nn.rnnt_loss([[1, 2]], tf.zeros([1, 3, 3, 4]), [2], [3], blank_index=4)
-
     def test_second_derivatives_are_an_error(self):
         logits = tf.constant(np.random.default_rng(0).normal(size=[1, 3, 3, 4]))
         with self.assertRaisesRegex(LookupError, "rnnt_loss has no second derivatives"):

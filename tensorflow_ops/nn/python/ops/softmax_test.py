@@ -76,13 +76,6 @@ def _any_rank(function, dtype, axis, **options):
 
 
 class GradientTest(parameterized.TestCase, tf.test.TestCase):
-    @parameterized.product(function=tuple(_FUNCTIONS), axis=(0, -1))
-    def test_numeric(self, function, axis):
-        function, x = _FUNCTIONS[function], _logits([2, 3, 2], tf.float64, 2)
-        theoretical, numeric = tf.test.compute_gradient(lambda x: function(x, axis=axis), [x])
-        self.assertAllClose(theoretical[0], numeric[0], rtol=1e-7, atol=1e-7)
-        self.assertGreater(np.count_nonzero(np.abs(theoretical[0]) > 1e-3), 10)
-
     def test_gradient_of_unmasked_log_probabilities(self):
         x = tf.constant([[1.0, -_INF, 2.0], [-_INF, -_INF, -_INF]])
 
@@ -101,39 +94,6 @@ class GradientTest(parameterized.TestCase, tf.test.TestCase):
 
 
 class BadInputTest(parameterized.TestCase, tf.test.TestCase):
-    @parameterized.product(
-        function=tuple(_FUNCTIONS),
-        case=(
-            ([1, 2], {}, "logits are int32, expected float16, bfloat16, float32 or float64"),
-            (np.zeros([2, 3], np.complex64), {}, "logits are complex64, expected float16"),
-            (1.0, {}, "logits are a scalar, expected at least one dim"),
-            (np.zeros([2, 0], np.float32), {}, r"logits are \[2,0\], expected at least one class on axis -1"),
-            (np.zeros([0, 2], np.float32), {"axis": 0}, r"logits are \[0,2\], expected at least one class on axis 0"),
-            (np.zeros([2, 3], np.float32), {"axis": 2}, r"axis is 2, expected \[-2, 2\): logits are \[2,3\]"),
-            (np.zeros([2, 3], np.float32), {"axis": -3}, r"axis is -3, expected \[-2, 2\): logits are \[2,3\]"),
-            (np.zeros([2, 3], np.float32), {"axis": None}, "axis is None, expected an int"),
-            (np.zeros([2, 3], np.float32), {"axis": (0, 1)}, r"axis is \(0, 1\), expected an int"),
-            (np.zeros([2, 3], np.float32), {"axis": True}, "axis is True, expected an int"),
-        ),
-    )
-    def test_errors_found_in_python(self, function, case):
-        logits, options, message = case
-        for call in (_FUNCTIONS[function], lambda *args, **kwargs: tf.function(_FUNCTIONS[function])(*args, **kwargs)):
-            with self.assertRaisesRegex(ValueError, message):
-                call(logits, **options)
-
-    @parameterized.product(
-        function=tuple(_FUNCTIONS),
-        case=(
-            (np.zeros([2, 0], np.float32), -1, r"logits must have at least one class, got \[2,0\]"),
-            (np.float32(1), -1, "logits must have at least one dim"),
-        ),
-    )
-    def test_errors_at_run_time(self, function, case):
-        logits, axis, message = case
-        with self.assertRaisesRegex(tf.errors.InvalidArgumentError, message):
-            _any_rank(_FUNCTIONS[function], tf.float32, axis)(logits)
-
     @parameterized.product(function=tuple(_FUNCTIONS), axis=(2, -3), compiled=(False, True))
     def test_axis_of_unknown_rank(self, function, axis, compiled):
         if compiled and library.xla_error:

@@ -48,147 +48,61 @@ def _rows_of_logits(search, rows):
     ).sequences
 
 
-def _ctc(search, lengths):
-    del search
-    return tfo.seq2seq.ctc_beam_search_decode(
-        tf.zeros([2, 3, 4]), lengths, beam_width=2, step_fn=lambda labels, state: (tf.zeros([4, 4]), state)
-    ).labels
+def _shape(name, actual, expected):
+    """Returns the regex of the error for a shape, eagerly and in a graph."""
+    return rf"({name} has shape|the shape of {name} is) {actual}, expected {expected}"
 
 
+_PROMPT, _ABOVE_0 = {"prompt": [[1, 2], [3, 4]]}, "expected a number above 0, at most 1"
+_OF_BATCH = r"\[2,\?\]: the first tokens of each example"
+_HISTORY = {"logits_processor": _P.repetition_penalty(2.0)}
+_SIZE = "the size of prompt"
+
+# Options: (searches, option, its good value, a bad one, message, other options).
+_OPTIONS = [
+    (["beam_search"], "length_penalty", 0.5, math.nan, "length_penalty is nan, expected a finite number", {}),
+    (_SAMPLERS, "temperature", 0.5, -1.0, r"temperature is -1(.0)?, expected a finite number that is not negative", {}),
+    (_SAMPLERS, "top_p", 0.5, 0.0, f"top_p is 0(.0)?, {_ABOVE_0}", {}),
+    (_SAMPLERS, "min_p", 0.5, 1.5, r"min_p is 1.5, expected a number in \[0, 1\]", {}),
+    (_SAMPLERS, "typical_p", 0.5, 0.0, f"typical_p is 0(.0)?, {_ABOVE_0}", {}),
+    (_SEARCHES, "max_length", 3, 0, r"max_length is 0, expected an int in \[1,", {}),
+    (_SEARCHES, "min_length", 1, -1, "min_length is -1, expected an int", {}),
+    (_SAMPLERS, "seed", [[1, 2], [3, 4]], [[1, 2]], _shape("seed", r"\[1,2\]", r"\[2,2\]: two numbers for each"), {}),
+    (_SEARCHES, "bos_id", [1, 2], [1, 2, 3], _shape("bos_id", r"\[?3\]?", r"\[2\]: a scalar, or one for each"), {}),
+    (_SEARCHES, "prompt", [[1, 2], [3, 4]], [[1, 2]], _shape("prompt", r"\[1,2\]", _OF_BATCH), {}),
+    (
+        *(_SEARCHES, "history", [[1, 2], [3, 4]], [[1, 2]]),
+        *(_shape("history", r"\[1,2\]", r"\[2,\?\]: tokens before each example"), _HISTORY),
+    ),
+    (_SEARCHES, "prompt_lengths", [1, 2], [1], _shape("prompt_lengths", r"\[?1\]?", r"\[2\]: one for each"), _PROMPT),
+    (_SEARCHES, "prompt_lengths", [1, 2], [1, 3], rf"prompt_lengths\[1\] is 3, expected \[0, 2\]: {_SIZE}", _PROMPT),
+    (_SEARCHES, "prompt_lengths", [1, 2], [-1, 2], rf"prompt_lengths\[0\] is -1, expected \[0, 2\]: {_SIZE}", _PROMPT),
+    (
+        *(_SEARCHES, "prompt_lengths", [1, 2], [1, 5]),
+        r"prompt_lengths\[1\] is 5, expected (less than|at most) max_length, 4",
+        {"prompt": [[1, 2, 3, 4, 0]] * 2},
+    ),
+    (
+        *(["beam_search"], "max_length", 4, 3, r"prompt_lengths\[0\] is 3, expected less than max_length"),
+        {"prompt": [[1, 2, 3]] * 2},
+    ),
+    (  # With room for no more.
+        *(["beam_search"], "max_length", 3, 2, r"prompt_lengths\[0\] is 3, expected at most max_length"),
+        {"prompt": [[1, 2, 3]] * 2, "cut_off": "count"},
+    ),
+    (
+        *(_SAMPLERS, "max_length", 3, 2, r"prompt_lengths\[0\] is 3, expected at most max_length"),
+        {"prompt": [[1, 2, 3]] * 2},
+    ),
+    (
+        *(_SEARCHES, "prompt", [[1, 2], [3, 4]], [[1], [3]]),
+        rf"prompt_lengths\[1\] is 2, expected (\[0, 1\]: {_SIZE}|\[0, {_SIZE}\])",
+        {"prompt_lengths": [1, 2]},
+    ),
+]
 # Name: (searches, function of a search's name and a tensor, good value, bad value, message).
 _CASES = {
-    "batch_gather": (
-        [""],
-        lambda _, indices: tfo.seq2seq.batch_gather(tf.reshape(tf.range(6), [2, 3]), indices),
-        [[0], [2]],
-        [[0], [3]],
-        r"indices\[1,0\] is 3, expected \[0, 3\)",
-    ),
-    "batch_gather, below 0": (
-        [""],
-        lambda _, indices: tfo.seq2seq.batch_gather(tf.reshape(tf.range(6), [2, 3]), indices),
-        np.array([[0], [2]], np.int64),
-        np.array([[0], [-1]], np.int64),
-        r"indices\[1,0\] is -1, expected \[0, 3\)",
-    ),
-    "length_penalty": (
-        ["beam_search"],
-        _option("length_penalty"),
-        0.5,
-        math.nan,
-        "length_penalty is nan, expected a finite number",
-    ),
-    "length_penalty of a step": (
-        [""],
-        lambda _, penalty: tfo.seq2seq.beam_search_step(
-            tf.zeros([1, 2, 3]), [[0.0, 0.0]], [[False] * 2], [[1, 1]], eos_ids=0, length_penalty=penalty
-        )[0],
-        0.5,
-        math.inf,
-        "length_penalty is inf, expected a finite number",
-    ),
-    "temperature": (
-        _SAMPLERS,
-        _option("temperature"),
-        0.5,
-        -1.0,
-        "temperature is -1(.0)?, expected a finite number that is not negative",
-    ),
-    "top_p": (_SAMPLERS, _option("top_p"), 0.5, 0.0, "top_p is 0(.0)?, expected a number above 0, at most 1"),
-    "min_p": (_SAMPLERS, _option("min_p"), 0.5, 1.5, r"min_p is 1.5, expected a number in \[0, 1\]"),
-    "typical_p": (
-        _SAMPLERS,
-        _option("typical_p"),
-        0.5,
-        0.0,
-        "typical_p is 0(.0)?, expected a number above 0, at most 1",
-    ),
-    "max_length": (_SEARCHES, _option("max_length"), 3, 0, r"max_length is 0, expected an int in \[1,"),
-    "min_length": (_SEARCHES, _option("min_length"), 1, -1, "min_length is -1, expected an int"),
-    "seed": (
-        _SAMPLERS,
-        _option("seed"),
-        [[1, 2], [3, 4]],
-        [[1, 2]],
-        r"(seed has shape|the shape of seed is) \[1,2\], expected \[2,2\]: two numbers for each example",
-    ),
-    "bos_id": (
-        _SEARCHES,
-        _option("bos_id"),
-        [1, 2],
-        [1, 2, 3],
-        r"(bos_id has shape|the shape of bos_id is) \[?3\]?, expected \[2\]: a scalar, or one for each example",
-    ),
-    "prompt": (
-        _SEARCHES,
-        _option("prompt"),
-        [[1, 2], [3, 4]],
-        [[1, 2]],
-        r"(prompt has shape|the shape of prompt is) \[1,2\], expected \[2,\?\]: the first tokens of each example",
-    ),
-    "history": (
-        _SEARCHES,
-        _option("history", logits_processor=_P.repetition_penalty(2.0)),
-        [[1, 2], [3, 4]],
-        [[1, 2]],
-        r"(history has shape|the shape of history is) \[1,2\], expected \[2,\?\]: tokens before each example",
-    ),
-    "prompt_lengths, how many": (
-        _SEARCHES,
-        _option("prompt_lengths", prompt=[[1, 2], [3, 4]]),
-        [1, 2],
-        [1],
-        r"(prompt_lengths has shape|the shape of prompt_lengths is) \[?1\]?, expected \[2\]: one for each example",
-    ),
-    "prompt_lengths, above": (
-        _SEARCHES,
-        _option("prompt_lengths", prompt=[[1, 2], [3, 4]]),
-        [1, 2],
-        [1, 3],
-        r"prompt_lengths\[1\] is 3, expected \[0, 2\]: the size of prompt",
-    ),
-    "prompt_lengths, below": (
-        _SEARCHES,
-        _option("prompt_lengths", prompt=[[1, 2], [3, 4]]),
-        [1, 2],
-        [-1, 2],
-        r"prompt_lengths\[0\] is -1, expected \[0, 2\]: the size of prompt",
-    ),
-    "prompt_lengths and max_length": (
-        _SEARCHES,
-        _option("prompt_lengths", prompt=[[1, 2, 3, 4, 0]] * 2),
-        [1, 2],
-        [1, 5],
-        r"prompt_lengths\[1\] is 5, expected (less than|at most) max_length, 4",
-    ),
-    "prompt_lengths and max_length, a tensor": (
-        ["beam_search"],
-        _option("max_length", prompt=[[1, 2, 3]] * 2),
-        4,
-        3,
-        r"prompt_lengths\[0\] is 3, expected less than max_length",
-    ),
-    "prompt_lengths and max_length, a tensor, with room for no more": (
-        ["beam_search"],
-        _option("max_length", prompt=[[1, 2, 3]] * 2, cut_off="count"),
-        3,
-        2,
-        r"prompt_lengths\[0\] is 3, expected at most max_length",
-    ),
-    "prompt_lengths and max_length, a tensor, of samplers": (
-        _SAMPLERS,
-        _option("max_length", prompt=[[1, 2, 3]] * 2),
-        3,
-        2,
-        r"prompt_lengths\[0\] is 3, expected at most max_length",
-    ),
-    "prompt_lengths, in a prompt of unknown size": (
-        _SEARCHES,
-        _option("prompt", prompt_lengths=[1, 2]),
-        [[1, 2], [3, 4]],
-        [[1], [3]],
-        r"prompt_lengths\[1\] is 2, expected (\[0, 1\]: the size of prompt|\[0, the size of prompt\])",
-    ),
+    **{f"{name} {k}": (of, _option(name, **more), *values) for k, (of, name, *values, more) in enumerate(_OPTIONS)},
     "initial_state": (
         _SEARCHES,
         lambda search, state: _run(
@@ -196,7 +110,7 @@ _CASES = {
         ),
         [[1.0], [2.0]],
         [[1.0]],
-        r"(initial_state\[h\] has shape|the shape of initial_state\[h\] is) \[1,1\], expected \[2,...\]: batch",
+        _shape(r"initial_state\[h\]", r"\[1,1\]", r"\[2,...\]: batch"),
     ),
     "state": (
         _SEARCHES,
@@ -205,7 +119,7 @@ _CASES = {
         ),
         None,
         [1.0],
-        r"(step_fn's state has shape|the shape of step_fn's state is) \[?1\]?, expected \[[24],...\]: the rows",
+        _shape("step_fn's state", r"\[?1\]?", r"\[[24],...\]: the rows"),
     ),
     "logits": (
         [""],
@@ -214,31 +128,10 @@ _CASES = {
         [[1, 2, 3, 4]],
         r"(logits (are|has shape)|the shape of logits is) \[1,3\], expected \[[2?],\?\]: one row for each token",
     ),
-    "logit_lengths": (
-        [""],
-        _ctc,
-        [0, 3],
-        [1, 4],
-        r"logit_lengths\[1\] is 4, expected \[0, 3\]",
-    ),
-    "logit_lengths, below": (
-        [""],
-        _ctc,
-        np.array([0, 3], np.int64),
-        np.array([-(2**33), 1], np.int64),
-        r"logit_lengths\[0\] is -8589934592, expected \[0, 3\]",
-    ),
-    "logit_lengths, how many": (
-        [""],
-        _ctc,
-        [0, 3],
-        [1],
-        r"(logit_lengths has shape|the shape of logit_lengths is) \[?1\]?, expected \[2\]: one for each example",
-    ),
 }
 _WAYS = ("eager", "unknown shapes", "XLA")
 # One of each kind of check: XLA compiles for seconds.
-_COMPILED = ("batch_gather", "length_penalty", "max_length", "seed", "prompt_lengths, above", "state", "logits")
+_COMPILED = ("length_penalty 0", "max_length 5", "seed 7", "prompt_lengths 12", "state", "logits")
 
 
 class ChecksTest(parameterized.TestCase, tf.test.TestCase):
