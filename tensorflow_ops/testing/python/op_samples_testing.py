@@ -2,10 +2,11 @@
 
 A new op needs an entry in its namespace's table, NAMESPACE_samples_testing.py, or op_samples_test fails. Choose
 arguments with dims of different sizes and values away from kinks, and the options that match its documentation. An op
-that tools/new_op writes is in op_samples_test's _OWN_TESTS instead.
+that tools/new_op writes has a table of its own, OP_samples_testing.py.
 """
 
 import detection_samples_testing
+import hinge_loss_samples_testing
 import image_samples_testing
 import layers_samples_testing
 import losses_samples_testing
@@ -25,5 +26,6 @@ _TABLES = (
     shapes_samples_testing,
     seq2seq_samples_testing,
     image_samples_testing,
+    hinge_loss_samples_testing,
 )
 SAMPLES = {name: OpSample(*arguments) for table in _TABLES for name, arguments in table.SAMPLES.items()}
