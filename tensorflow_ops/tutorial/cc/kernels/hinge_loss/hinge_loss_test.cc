@@ -10,7 +10,6 @@
 namespace tfo {
 namespace {
 
-// Kernels on a GPU read and write it, too.
 template <typename T>
 using Vector = testing::GpuVector<T>;
 
