@@ -35,6 +35,7 @@ LIVING = {
 }
 # What --cpu_only changes in C++: pattern, replacement.
 _CPU_ONLY = (
+    (r" or the\W+launch's error; the Gpu overloads? only enqueues?", ""),
     (r"(template <typename T>\n)?Error \w+\(const Gpu&[^;]*;\n", ""),
     (r"TFO_CUDA_TEST\(.*?\n}\n\n", ""),
     (r" *testing::TimeOnGpu\([^;]*;\n", ""),
@@ -160,7 +161,7 @@ def _changed_files(root, family, python, module, public):
     insert(f"{folder}/__init__.py", r"^__all__ = \[", "".join(f'"{name}", ' for name in public))
     testing = "tensorflow_ops/testing/"
     if f'"//{folder}:ops_testing"' not in _read(root / testing / "BUILD"):
-        insert(f"{testing}BUILD", r'"op_samples_testing": \{\s*"deps": \[\n', f'"//{folder}:ops_testing",\n')
+        insert(f"{testing}BUILD", r'"op_samples_testing": \{\s*"deps": \[\n', f'                "//{folder}:ops_testing",\n')
     insert(f"{testing}python/op_samples_testing.py", r'^"""(.|\n)*?"""\n\n', f"import {python}_samples_testing\n")
     insert(f"{testing}python/op_samples_testing.py", r"^_TABLES = \(\n", f"    {python}_samples_testing,\n")
     insert("tensorflow_ops/export/python/compositions.py", r"^_MODULES = \(\n", f'    "{python}",\n')
