@@ -41,6 +41,9 @@ if [[ $* != --quick ]]; then
   "$bazel" test --noshow_progress //tensorflow_ops/metrics:ops_test --test_filter=smoke
   "$bazel" build --config=cuda --noshow_progress --repo_env=TFO_CUDA_ARCHITECTURES="90" \
     //tensorflow_ops/nn:smoke_loss_cuda //tensorflow_ops/metrics:smoke_copy_cuda
+  say "samples and compositions of all ops"
+  "$bazel" test --noshow_progress //tensorflow_ops/testing:op_samples_test --test_filter=ArgumentsTest
+  "$bazel" test --noshow_progress //tensorflow_ops/onnx:python_test --test_filter=inline_test
   say "docs/writing_an_op.md"
   "$python" tools/new_op/run_tutorial.py docs/writing_an_op.md
 fi
@@ -49,7 +52,6 @@ say "tests of the loss, and of lists of all public names and ops"
 "$bazel" test --noshow_progress //tensorflow_ops/nn:ops_test --test_filter=smoke
 "$bazel" test --noshow_progress //tensorflow_ops/core:python_test --test_filter=api_test
 "$bazel" test --noshow_progress //tensorflow_ops/export:python_test --test_filter=test_every_op
-"$bazel" test --noshow_progress //tensorflow_ops/testing:op_samples_test --test_filter=ArgumentsTest
 say "formats"
 mapfile -t files < <(git ls-files --modified --others --exclude-standard)
 bash tools/lint.sh "${files[@]}"
