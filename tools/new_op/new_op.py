@@ -159,11 +159,12 @@ def _changed_files(root, family, python, module, public):
     import_line = f"from tensorflow_ops.{family}.python.ops.{module} import {', '.join(public)}\n"
     insert(f"{folder}/__init__.py", r'^"""(.|\n)*?"""\n\n', import_line)
     insert(f"{folder}/__init__.py", r"^__all__ = \[", "".join(f'"{name}", ' for name in public))
-    testing = "tensorflow_ops/testing/"
-    if f'"//{folder}:ops_testing"' not in _read(root / testing / "BUILD"):
-        insert(f"{testing}BUILD", r'"op_samples_testing": \{\s*"deps": \[\n', f'                "//{folder}:ops_testing",\n')
-    insert(f"{testing}python/op_samples_testing.py", r'^"""(.|\n)*?"""\n\n', f"import {python}_samples_testing\n")
-    insert(f"{testing}python/op_samples_testing.py", r"^_TABLES = \(\n", f"    {python}_samples_testing,\n")
+    target, build = f'"//{folder}:ops_testing",\n', "tensorflow_ops/testing/BUILD"
+    if target not in _read(root / build):
+        insert(build, r'"op_samples_testing": \{\s*"deps": \[\n', f"                {target}")
+    samples = "tensorflow_ops/testing/python/op_samples_testing.py"
+    insert(samples, r'^"""(.|\n)*?"""\n\n', f"import {python}_samples_testing\n")
+    insert(samples, r"^_TABLES = \(\n", f"    {python}_samples_testing,\n")
     insert("tensorflow_ops/export/python/compositions.py", r"^_MODULES = \(\n", f'    "{python}",\n')
     return files
 
