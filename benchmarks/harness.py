@@ -193,26 +193,27 @@ def channels_last(array):
     return np.moveaxis(array.detach().numpy() if hasattr(array, "detach") else np.asarray(array), 1, -1)
 
 
-def op_cases(op, arguments, peers):
-    """Yields the cases of an op with one differentiable input, its first.
+def passes(where, op, inputs, to, peers=None):
+    """Returns the cases of an op's forward pass and of its gradient to an input, which are timed in turns.
 
     Args:
-      op: its function.
-      arguments: a function (elements, dtype) that returns the op's arguments.
+      where: the first columns.
+      op: its function, which returns one tensor.
+      inputs: its arguments.
+      to: the index of the input.
       peers: {name: function of the same arguments}.
     """
-    for elements in (10_000, 1_000_000, 10_000_000):
-        for dtype in DTYPES:
-            inputs = arguments(elements, dtype)
-            read, written = num_bytes(inputs), num_bytes(op(*inputs))
-            moved = {(): (read, written), (0,): (2 * read + written, written + num_bytes(inputs[0]))}
-            yield [
-                Case(
-                    {"elements": elements, "dtype": dtype, "pass": "forward+backward" if to else "forward"},
-                    in_graph(op, inputs, to),
-                    {name: in_graph(peer, inputs, to) for name, peer in peers.items()},
-                    inputs,
-                    moved[to],
-                )
-                for to in moved
-            ]
+    read, written = num_bytes(inputs), num_bytes(op(*inputs))
+    return [
+        Case(
+            where | {"pass": name},
+            in_graph(op, inputs, indices),
+            {peer: in_graph(function, inputs, indices) for peer, function in (peers or {}).items()},
+            inputs,
+            moved,
+        )
+        for name, indices, moved in (
+            ("forward", (), (read, written)),
+            ("forward+backward", (to,), (2 * read + written, written + num_bytes(inputs[to]))),
+        )
+    ]

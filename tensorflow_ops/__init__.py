@@ -19,6 +19,7 @@ from tensorflow_ops import (
     summary,
     sysconfig,
     testing,
+    tutorial,  # noqa: F401  (what tools/new_op copies; not public)
 )
 from tensorflow_ops.core.python import build_info
 from tensorflow_ops.core.python.versions import show_versions

@@ -18,6 +18,7 @@ load("//tools/build_defs:op_family.bzl", "tfo_algorithm_library", "tfo_algorithm
 _KERNELS = "cc/kernels/"
 _TESTED_WITH = [Label("//tensorflow_ops"), Label("//tensorflow_ops/testing:python_testing")]
 _CORE_FOR_KERNELS = Label("//tensorflow_ops/core:kernels")
+_SAMPLE_TESTING = Label("//tensorflow_ops/core:python_testing")
 
 def _suffixed(labels, suffix):
     """Returns labels of the same packages: ":rows" -> ":rows_cuda"."""
@@ -96,6 +97,7 @@ def tfo_namespace(name, deps = []):
         tfo_py_test_library(
             name = "ops_testing",
             srcs = testing,
+            deps = [_SAMPLE_TESTING],
         )
     gradients = native.glob(["python/ops/*_grad_test.py"], allow_empty = True)
     others = native.glob(["python/ops/*_test.py"], allow_empty = True, exclude = gradients)

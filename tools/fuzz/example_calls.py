@@ -47,8 +47,8 @@ def raw_ops():
 
 
 def public():
-    """Returns public functions, layers and losses by name, such as "nn.softmax"."""
-    for name in tfo.__all__:
+    """Returns public functions, layers and losses by name, such as "nn.softmax", and the tutorial's."""
+    for name in (*tfo.__all__, "tutorial"):
         member = getattr(tfo, name)
         inner = member.__all__ if isinstance(member, types.ModuleType) else ()
         members = {f"{name}.{i}": getattr(member, i) for i in inner} or {name: member}

@@ -1,10 +1,9 @@
-"""Tests of new_op, on a small repository, and of run_tutorial."""
+"""Tests of new_op, on a small repository, and of run_tutorial. smoke_test.sh builds copies of the living ops."""
 
 import contextlib
 import io
 import os
 import pathlib
-import shutil
 import sys
 from unittest import mock
 
@@ -12,22 +11,29 @@ import new_op
 import run_tutorial
 from absl.testing import absltest, parameterized
 
+_LIVING = "tensorflow_ops/tutorial/"
 _FILES = {
     "tools/lint.sh": "echo of $#; exit 1\n",
     "tensorflow_ops/BUILD": 'OP_FAMILIES = [\n    "pool",\n]\n',
     "tensorflow_ops/__init__.py": 'from tensorflow_ops import (\n    pool,\n)\n\n__all__ = ["pool", "show_versions"]\n',
-    "tensorflow_ops/pool/BUILD": 'tfo_op(name = "swim")\ntfo_namespace(\n    name = "pool",\n)\n',
+    "tensorflow_ops/pool/BUILD": 'tfo_op(name = "swim")\n\ntfo_namespace(\n    name = "pool",\n)\n',
     "tensorflow_ops/pool/__init__.py": '"""Pooling."""\n\nfrom a import b\n\n__all__ = [\n    "max_pool",\n]\n',
     "tensorflow_ops/pool/python/ops/mean_pool_test.py": "",
-    "tensorflow_ops/pool/cc/ops/pool_ops.cc": 'REGISTER_OP("TensorflowOps>MaxPool")\n',
     "tensorflow_ops/pool/cc/kernels/pool.h": "struct BoxPoolArgs {};\n",
-    "tensorflow_ops/zero_out/BUILD": "tfo_op_family(\n",
     "tensorflow_ops/core/BUILD": "",
-    "tensorflow_ops/testing/python/op_samples_test.py": "_OWN_TESTS = []\n",
-    "tensorflow_ops/export/python/standard_ops_test.py": '_NO_COMPOSITIONS = {"Version"}\n',
+    "tensorflow_ops/testing/BUILD": '"op_samples_testing": {\n    "deps": [\n"//tensorflow_ops/pool:ops_testing",\n',
+    "tensorflow_ops/testing/python/op_samples_testing.py": '"""Samples."""\n\nimport a\n\n_TABLES = (\n    a,\n)\n',
+    "tensorflow_ops/export/python/compositions.py": '_MODULES = (\n    "core",\n)\n',
+    "tensorflow_ops/export/python/hinge_loss.py": '@composition("HingeLoss")\n',
+    f"{_LIVING}cc/kernels/hinge_loss/hinge_loss.h": "#ifndef TENSORFLOW_OPS_TUTORIAL_CC_HINGE_LOSS_H_\n"
+    "Error HingeLoss(const Cpu& cpu);\ntemplate <typename T>\nError HingeLoss(const Gpu& gpu,\n    int n);\n",
+    f"{_LIVING}cc/kernels/hinge_loss/hinge_loss_gpu.cu.cc": "",
+    f"{_LIVING}cc/kernels/hinge_loss/hinge_loss_op.cc": 'TFO_REGISTER_KERNELS("HingeLoss", HingeLossOp);\n',
+    f"{_LIVING}cc/kernels/hinge_loss/hinge_loss_test.cc": '#include "core/cc/gpu_testing.h"\n\n'
+    "TFO_TEST(HingeLoss, Cpu) {\n  testing::GpuVector<int> x;\n}\n\nTFO_CUDA_TEST(HingeLoss, Gpu) {\n  R();\n}\n\n}\n",
+    f"{_LIVING}python/ops/hinge_loss.py": ">>> tfo.tutorial.hinge_loss(1)\nops.tensorflow_ops_hinge_loss()\n",
+    f"{_LIVING}python/ops/hinge_loss_test.py": "",
 }
-
-_ATTRS = ("size:int=-2", "scale:float=0.1", "ceil:bool=true", "mode:string=soft|hard")
 
 
 class RepositoryTest(parameterized.TestCase):
@@ -35,204 +41,89 @@ class RepositoryTest(parameterized.TestCase):
         super().setUp()
         self.root = pathlib.Path(self.create_tempdir().full_path).resolve()
         for path, text in _FILES.items():
-            self.write(path, text)
-
-    def write(self, path, text):
-        (self.root / path).parent.mkdir(parents=True, exist_ok=True)
-        (self.root / path).write_text(text)
+            (self.root / path).parent.mkdir(parents=True, exist_ok=True)
+            (self.root / path).write_text(text)
 
     def read(self, path):
-        return (self.root / path).read_text()
+        return (self.root / "tensorflow_ops" / path).read_text()
 
-    def snapshot(self):
-        return {path: path.read_bytes() if path.is_file() else None for path in self.root.rglob("*")}
-
-    def generate(self, family="pool", op="CropPool", kind="map", num_outputs=1, attrs=()):
-        return new_op.generate(self.root, family, op, kind, num_outputs, [new_op.parse_attr(text) for text in attrs])
-
-    def assert_refused(self, message, **arguments):
-        before = self.snapshot()
-        with self.assertRaisesRegex(new_op.CannotWriteError, message):
-            self.generate(**arguments)
-        self.assertEqual(self.snapshot(), before)
-
-
-class GenerateTest(RepositoryTest):
-    @parameterized.parameters(
-        ("map", 3), ("reduction", 3), ("gather", 1), ("map", 6, 2), ("reduction", 9, 3), ("gather", 1, 1, _ATTRS)
-    )
-    def test_marks_what_is_to_be_written(self, kind, definitions, num_outputs=1, attrs=()):
-        new, _ = self.generate(kind=kind, num_outputs=num_outputs, attrs=attrs)
-        self.assertLen(new, 9)
-        holes = {path: self.read(path).count("FILL IN") for path in new}
-        family = "tensorflow_ops/pool"
-        expected = {f"{family}/cc/kernels/crop_pool/crop_pool.h": definitions, "benchmarks/pool/crop_pool.py": 1}
-        expected |= {f"{family}/python/ops/crop_pool.py": 1 + len(attrs), f"{family}/python/ops/crop_pool_test.py": 1}
-        self.assertEqual({path: count for path, count in holes.items() if count}, expected)
-        for path in new:
-            self.assertNotRegex(self.read(path), r"@@|\$")
-
-    def test_attrs(self):
-        self.generate(attrs=_ATTRS)
-        family = "tensorflow_ops/pool"
-        definition = self.read(f"{family}/cc/ops/crop_pool_ops.cc")
-        for attr in ("size: int = -2", "scale: float = 0.1", "ceil: bool = true", "mode: {'soft', 'hard'} = 'soft'"):
-            self.assertEqual(definition.count(f'.Attr("{attr}")'), 2, attr)  # of the op and its gradient
-        header = self.read(f"{family}/cc/kernels/crop_pool/crop_pool.h")
-        self.assertIn("enum class CropPoolMode { kSoft, kHard };", header)
-        self.assertIn("int64_t size;\n  float scale;\n  bool ceil;\n  CropPoolMode mode;\n", header)
-        function = self.read(f"{family}/python/ops/crop_pool.py")
-        self.assertIn('*, size: int = -2, scale: float = 0.1, ceil: bool = True, mode: Mode = "soft", name:', function)
-        test = self.read(f"{family}/python/ops/crop_pool_test.py")
-        self.assertIn('(x, size=-2, scale=0.10000000149011612, ceil=True, mode="soft")', test)
-        self.assertIn('[{}, {"size": -1, "scale": 0.5, "ceil": False, "mode": "hard"}]', test)
-
-    def test_outputs(self):
-        self.generate(kind="reduction", num_outputs=2)
-        family = "tensorflow_ops/pool"
-        self.assertIn("import CropPool, crop_pool\n", self.read(f"{family}/__init__.py"))
-        self.assertRegex(self.read(f"{family}/__init__.py"), r'__all__ = \["CropPool", "crop_pool"')
-        definition = self.read(f"{family}/cc/ops/crop_pool_ops.cc")
-        self.assertIn('.Output("output_0: T")\n    .Output("output_1: T")\n', definition)
-        self.assertIn('.Input("d_output_0: T")\n    .Input("d_output_1: T")\n.Input("x: T")', definition)
-        self.assertIn("-> CropPool:", self.read(f"{family}/python/ops/crop_pool.py"))
-
-    def test_adds_to_the_lists_of_a_family(self):
-        self.generate()
-        self.generate(op="Dive")
-        self.assertRegex(
-            self.read("tensorflow_ops/pool/BUILD"),
-            r'tfo_op\(name = "crop_pool"\)\n\ntfo_op\(name = "dive"\)\n\ntfo_namespace\(',
+    def test_copies_and_renames(self):
+        new, _ = new_op.generate(self.root, "pool", "CropPool")
+        self.assertLen(new, 7)
+        kernels = "pool/cc/kernels/crop_pool/crop_pool"
+        self.assertStartsWith(self.read(f"{kernels}.h"), "#ifndef TENSORFLOW_OPS_POOL_CC_CROP_POOL_H_\nError CropPool(")
+        self.assertIn('KERNELS("CropPool", CropPoolOp)', self.read(f"{kernels}_op.cc"))
+        self.assertEqual(
+            self.read("pool/python/ops/crop_pool.py"), ">>> tfo.pool.crop_pool(1)\nops.tensorflow_ops_crop_pool()\n"
         )
-        module = self.read("tensorflow_ops/pool/__init__.py")
-        self.assertIn("from tensorflow_ops.pool.python.ops.crop_pool import crop_pool\n", module)
-        self.assertRegex(module, r'__all__ = \[[^]]*"crop_pool"')
-        self.assertIn('"pool.crop_pool"', self.read("tensorflow_ops/testing/python/op_samples_test.py"))
-        self.assertIn('"pool.dive"', self.read("tensorflow_ops/testing/python/op_samples_test.py"))
-        self.assertIn('{"Dive", "CropPool", ', self.read("tensorflow_ops/export/python/standard_ops_test.py"))
+        self.assertEqual(self.read("export/python/crop_pool.py"), '@composition("CropPool")\n')
 
-    def test_makes_a_family(self):
-        self.generate("shapes", "Ring")
-        self.assertIn('"shapes",', self.read("tensorflow_ops/BUILD"))
-        self.assertRegex(self.read("tensorflow_ops/__init__.py"), r"from tensorflow_ops import \(\s+shapes, pool,")
-        self.assertIn('"shapes"', self.read("tensorflow_ops/__init__.py"))
-        self.assertIn('tfo_op(name = "ring")', self.read("tensorflow_ops/shapes/BUILD"))
-        self.assertIn("import ring\n", self.read("tensorflow_ops/shapes/__init__.py"))
-        self.assertEqual(self.read("tensorflow_ops/shapes/python/ops/__init__.py"), "")
+    def test_for_the_cpu_only(self):
+        new, _ = new_op.generate(self.root, "pool", "CropPool", cpu_only=True)
+        self.assertLen(new, 6)
+        kernels = "pool/cc/kernels/crop_pool/crop_pool"
+        self.assertEndsWith(self.read(f"{kernels}.h"), "H_\nError CropPool(const Cpu& cpu);\n")
+        self.assertEqual(self.read(f"{kernels}_op.cc"), 'TFO_REGISTER_CPU_KERNELS("CropPool", CropPoolOp);\n')
+        test = '#include "core/cc/testing.h"\n\nTFO_TEST(CropPool, Cpu) {\n  std::vector<int> x;\n}\n\n}\n'
+        self.assertEqual(self.read(f"{kernels}_test.cc"), test)
 
+    def test_adds_to_the_lists(self):
+        new_op.generate(self.root, "pool", "CropPool")
+        self.assertIn('tfo_op(name = "crop_pool")\n\ntfo_namespace(', self.read("pool/BUILD"))
+        self.assertIn(
+            "from tensorflow_ops.pool.python.ops.crop_pool import CropPool, crop_pool\n", self.read("pool/__init__.py")
+        )
+        self.assertRegex(self.read("pool/__init__.py"), r'__all__ = \["CropPool", "crop_pool", ')
+        samples = self.read("testing/python/op_samples_testing.py")
+        self.assertIn("import crop_pool_samples_testing\n", samples)
+        self.assertIn("_TABLES = (\n    crop_pool_samples_testing,\n", samples)
+        self.assertIn('    "crop_pool",\n    "core",', self.read("export/python/compositions.py"))
 
-class RefusalTest(RepositoryTest):
+    def test_makes_a_namespace(self):
+        new_op.generate(self.root, "rings", "Ring")
+        self.assertIn('"rings",', self.read("BUILD"))
+        self.assertRegex(self.read("__init__.py"), r"from tensorflow_ops import \(\s+rings, pool,")
+        self.assertIn('tfo_op(name = "ring")', self.read("rings/BUILD"))
+        self.assertIn('"//tensorflow_ops/rings:ops_testing",\n', self.read("testing/BUILD"))
+
     @parameterized.parameters(
         ("pool", "crop_pool", "expected CamelCase"),
-        ("pool", "", "expected CamelCase"),
-        ("pool", "../Etc", "expected CamelCase"),
         ("pool", "CropPoolGrad", "without Grad at its end"),
         ("pool", "Lambda", "'lambda' has another meaning in Python"),
-        ("pool", "Match", "'match' has another meaning in Python"),
-        ("pool", "Abs", "'abs' has another meaning in Python"),
-        ("pool", "Tensorflow", "or in the generated files"),
         ("../pool", "CropPool", "expected small letters"),
-        ("class", "CropPool", "'class' has another meaning in Python"),
-        ("core", "CropPool", "has 'core' already, and it is no family"),
-        ("zero_out", "CropPool", "has 'zero_out' already, and it is no family"),
-        ("show_versions", "CropPool", "has 'show_versions' already, and it is no family"),
+        ("", "CropPool", "expected small letters"),
+        ("core", "CropPool", "has 'core' already, which has no kernels"),
         ("pool", "MaxPool", "tfo.pool.max_pool exists already"),
         ("pool", "Swim", "or a target of that name"),
-        ("shapes", "MaxPool", "C\\+\\+ has TensorflowOps>MaxPool already: tensorflow_ops/pool/cc/ops/pool_ops.cc"),
         ("pool", "BoxPool", "C\\+\\+ has BoxPoolArgs already: tensorflow_ops/pool/cc/kernels/pool.h"),
-        ("shapes", "MeanPool", "there is a test of that name already: .*mean_pool_test.py"),
+        ("rings", "MeanPool", "mean_pool_test.py exists already"),
+        ("rings", "HingeLoss", "C\\+\\+ has HingeLoss already"),
     )
-    def test_names(self, family, op, message):
-        self.assert_refused(message, family=family, op=op)
+    def test_refuses(self, family, op, message):
+        before = {path: path.read_bytes() for path in self.root.rglob("*") if path.is_file()}
+        with self.assertRaisesRegex(new_op.CannotWriteError, message):
+            new_op.generate(self.root, family, op)
+        self.assertEqual({path: path.read_bytes() for path in self.root.rglob("*") if path.is_file()}, before)
 
-    @parameterized.parameters(
-        ("scale", "expected NAME:TYPE=DEFAULT"),
-        ("scale:float", "expected NAME:TYPE=DEFAULT"),
-        ("Scale:float=1", "'Scale', expected small letters"),
-        ("template:int=1", "'template', expected small letters"),
-        ("lambda:float=1", "'lambda', expected"),
-        ("curvature:bool=true", "'curvature', expected"),
-        ("output_1:int=1", "'output_1', expected"),
-        ("dtype:type=float", "dtype's type is 'type', expected one of int, float, bool, string"),
-        ("size:int=1.5", "size's default is '1.5', expected an int below 2"),
-        ("size:int=2147483648", "expected an int below 2"),
-        ("scale:float=nan", "scale's default is 'nan', expected a finite float32"),
-        ("scale:float=1e39", "expected a finite float32"),
-        ("ceil:bool=1", "expected true or false"),
-        ("mode:string=soft", "mode's default is 'soft', expected its values, the default first"),
-        ("mode:string=soft|soft", "expected its values"),
-        ("mode:string=soft|Hard", "expected its values"),
-    )
-    def test_attr(self, text, message):
-        self.assert_refused(message, attrs=[text])
+    def test_command_line(self):
+        printed = io.StringIO()
+        with (
+            mock.patch.dict(os.environ, {"BUILD_WORKSPACE_DIRECTORY": str(self.root)}),
+            mock.patch.object(sys, "argv", ["new_op", "pool.CropPool", "--cpu_only"]),
+            contextlib.redirect_stdout(printed),
+        ):
+            new_op.main()
+            with self.assertRaisesRegex(
+                SystemExit, "^ERROR: tfo.pool.crop_pool exists already.*\nNothing is written.$"
+            ):
+                new_op.main()
+        self.assertIn("Not all files are formatted: bash tools/lint.sh --fix prints\nof ", printed.getvalue())
 
-    @parameterized.parameters(
-        ({"kind": "gather", "num_outputs": 2}, "a gather has one output: several rows for an index are one gather"),
-        ({"num_outputs": 0}, "--outputs is 0, expected a number from 1 to 9"),
-        ({"attrs": ["size:int=1", "size:float=1"]}, "there are 2 attrs 'size'"),
-    )
-    def test_combinations(self, arguments, message):
-        self.assert_refused(message, **arguments)
-
-    def test_the_same_op_again(self):
-        self.generate()
-        self.assert_refused("tfo.pool.crop_pool exists already")
-        self.assert_refused("CropPoolGrad already", family="other")
-
-    @parameterized.parameters(
-        ("benchmarks/pool/crop_pool.py", "mine", "benchmarks/pool/crop_pool.py exists already"),
-        ("tensorflow_ops/testing/python/op_samples_test.py", "", "not as expected: .*op_samples_test.py has no match"),
-    )
-    def test_files(self, path, text, message):
-        self.write(path, text)
-        self.assert_refused(message)
-
-    def test_no_repository(self):
-        shutil.rmtree(self.root / "tensorflow_ops")
-        self.assert_refused("is no clone of tensorflow_ops")
-
-
-class NamesTest(parameterized.TestCase):
     @parameterized.parameters(
         ("CropPool", "crop_pool"), ("RoIPool", "ro_i_pool"), ("Conv2D", "conv2d"), ("NMSWithIndex", "nms_with_index")
     )
     def test_snake_case_is_tensorflows(self, op, python):
         self.assertEqual(new_op.snake_case(op), python)
-
-
-class CommandLineTest(RepositoryTest):
-    def run_main(self, *arguments):
-        printed = io.StringIO()
-        with (
-            mock.patch.dict(os.environ, {"BUILD_WORKSPACE_DIRECTORY": str(self.root)}),
-            mock.patch.object(sys, "argv", ["new_op", *arguments]),
-            contextlib.redirect_stdout(printed),
-        ):
-            new_op.main()
-        return printed.getvalue()
-
-    def test_options(self):
-        options = (
-            "--family",
-            "pool",
-            "--name",
-            "CropPool",
-            "--kind",
-            "gather",
-            "--attr",
-            "a:int=1",
-            "--attr",
-            "b:int=2",
-        )
-        printed = self.run_main(*options)
-        self.assertIn("tfo.pool.crop_pool.", printed)
-        self.assertIn("tensorflow_ops/pool/python/ops/crop_pool.py", printed)
-        self.assertIn("a: int = 1, b: int = 2, ", self.read("tensorflow_ops/pool/python/ops/crop_pool.py"))
-        self.assertIn("Not all files are formatted: bash tools/lint.sh --fix prints\nof 14", printed)
-
-    def test_an_error_is_one_line(self):
-        with self.assertRaisesRegex(SystemExit, "^ERROR: tfo.pool.max_pool exists already.*\nNothing is written.$"):
-            self.run_main("--family", "pool", "--name", "MaxPool", "--kind", "map")
 
 
 class RunTutorialTest(parameterized.TestCase):

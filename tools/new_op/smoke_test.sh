@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Generates an op of each kind in a copy of this repository, builds and tests
-# them, and throws the copy away: a gather, a reduction, and the map of the
-# tutorial in docs/writing_an_op.md, whose commands are run.
+# Copies living ops by new_op in a copy of this repository, builds and tests them,
+# and throws the copy away: one like hinge_loss, one for the CPU only, one like
+# zero_out, and that of the tutorial in docs/writing_an_op.md, whose commands are run.
 #
 # Usage: tools/new_op/smoke_test.sh [--quick]
 #
-# --quick generates the gather only.
+# --quick makes the one like hinge_loss only.
 set -euo pipefail
 # shellcheck source=tools/setup/common.sh
 source "$(dirname "${BASH_SOURCE[0]}")/../setup/common.sh"
@@ -31,22 +31,25 @@ git init --quiet
 git add --all
 git -c user.name=smoke -c user.email=smoke@test commit --quiet --message="Before new_op"
 
-say "a gather in an existing family"
-"$python" tools/new_op/new_op.py --family detection --name SmokePick --kind gather \
-  --attr shift:int=0 --attr wrap:bool=true --attr scale:float=0.1 --attr "mode:string=soft|hard"
+say "an op like hinge_loss"
+"$python" tools/new_op/new_op.py nn.SmokeLoss
 if [[ $* != --quick ]]; then
-  say "a reduction"
-  "$python" tools/new_op/new_op.py --family nn --name SmokeSums --kind reduction --outputs 2 --attr shift:float=0.0
-  "$bazel" test --noshow_progress //tensorflow_ops/nn:smoke_sums_test
-  "$bazel" test --noshow_progress //tensorflow_ops/nn:ops_test --test_filter=smoke_sums_test
+  say "one for the CPU only, and one like zero_out"
+  "$python" tools/new_op/new_op.py nn.SmokeCpu --cpu_only
+  "$python" tools/new_op/new_op.py metrics.SmokeCopy --like zero_out
+  "$bazel" test --noshow_progress //tensorflow_ops/nn:smoke_cpu_test //tensorflow_ops/metrics:smoke_copy_test
+  "$bazel" test --noshow_progress //tensorflow_ops/metrics:ops_test --test_filter=smoke
   "$bazel" build --config=cuda --noshow_progress --repo_env=TFO_CUDA_ARCHITECTURES="90" \
-    //tensorflow_ops/nn:smoke_sums_cuda
+    //tensorflow_ops/nn:smoke_loss_cuda //tensorflow_ops/metrics:smoke_copy_cuda
+  say "samples and compositions of all ops"
+  "$bazel" test --noshow_progress //tensorflow_ops/testing:op_samples_test --test_filter=ArgumentsTest
+  "$bazel" test --noshow_progress //tensorflow_ops/onnx:python_test --test_filter=samples_test
   say "docs/writing_an_op.md"
   "$python" tools/new_op/run_tutorial.py docs/writing_an_op.md
 fi
-say "tests of the gather, and of lists of all public names and ops"
-"$bazel" test --noshow_progress //tensorflow_ops/detection:smoke_pick_test
-"$bazel" test --noshow_progress //tensorflow_ops/detection:ops_test --test_filter=smoke
+say "tests of the loss, and of lists of all public names and ops"
+"$bazel" test --noshow_progress //tensorflow_ops/nn:smoke_loss_test
+"$bazel" test --noshow_progress //tensorflow_ops/nn:ops_test --test_filter=smoke
 "$bazel" test --noshow_progress //tensorflow_ops/core:python_test --test_filter=api_test
 "$bazel" test --noshow_progress //tensorflow_ops/export:python_test --test_filter=test_every_op
 say "formats"

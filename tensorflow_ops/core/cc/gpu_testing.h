@@ -1,15 +1,12 @@
-// Memory and synchronization for tests of CUDA kernels. tfo_algorithm_test
+// Memory, scratch and times for tests of CUDA kernels. tfo_algorithm_test
 // links each test to run kernels on the CPU (cuda_emulation.h) or on a GPU.
 #ifndef TENSORFLOW_OPS_CORE_CC_GPU_TESTING_H_
 #define TENSORFLOW_OPS_CORE_CC_GPU_TESTING_H_
 
 #include <algorithm>
-#include <cmath>
 #include <cstddef>
-#include <cstring>
 #include <functional>
 #include <new>
-#include <sstream>
 #include <string>
 #include <type_traits>
 #include <vector>
@@ -22,9 +19,6 @@ namespace tfo::testing {
 // Returns null on failure.
 void* AllocateForGpu(size_t bytes);
 void FreeForGpu(void* memory);
-
-// Waits for all kernels. Returns null or their first error.
-Error WaitForGpu();
 
 template <typename T>
 struct GpuAllocator {
@@ -55,13 +49,6 @@ using GpuVector = std::vector<T, GpuAllocator<T>>;
 template <typename T>
 GpuVector<T> ToGpu(const std::vector<T>& values) {
   return GpuVector<T>(values.begin(), values.end());
-}
-
-template <typename T>
-bool HaveSameBits(const GpuVector<T>& a, const GpuVector<T>& b) {
-  return a.size() == b.size() &&
-         (a.empty() ||
-          std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0);
 }
 
 // n random values, for benchmarks: a million of them are drawn, and repeated.
@@ -97,40 +84,7 @@ void TimeOnGpu(const std::string& name, int64_t num_bytes,
                int64_t scratch_bytes,
                const std::function<Error(const Gpu&)>& run);
 
-// Expects what an algorithm computes to be near what a plain loop in double
-// computes: off by a few roundings of T, relative to it or, below 1, absolute.
-template <typename T>
-void ExpectClose(const char* name, const GpuVector<T>& actual,
-                 const std::vector<double>& expected) {
-  constexpr double kTolerance = std::is_same_v<T, double>  ? 1e-12
-                                : std::is_same_v<T, float> ? 1e-5
-                                : std::is_same_v<T, Half>  ? 1e-3
-                                                           : 8e-3;
-  TFO_EXPECT_EQ(actual.size(), expected.size());
-  for (size_t i = 0; i < expected.size() && i < actual.size(); ++i) {
-    const double value = Widen(actual[i]);
-    const double most = kTolerance * std::max(1.0, std::abs(expected[i]));
-    if (std::abs(value - expected[i]) <= most) continue;
-    std::ostringstream message;
-    message << name << "[" << i << "] of " << expected.size() << " is " << value
-            << ", expected " << expected[i] << " in " << 8 * sizeof(T)
-            << " bits";
-    return Fail(__FILE__, __LINE__, message.str());
-  }
-}
-
 }  // namespace tfo::testing
-
-// Evaluates `launch`, an Error, and waits for it; expects that neither fails.
-#define TFO_EXPECT_RUNS(launch)                                         \
-  do {                                                                  \
-    ::tfo::Error tfo_error = (launch);                                  \
-    if (tfo_error == nullptr) tfo_error = ::tfo::testing::WaitForGpu(); \
-    if (tfo_error != nullptr) {                                         \
-      ::tfo::testing::Fail(__FILE__, __LINE__,                          \
-                           std::string(tfo_error) + ": " #launch);      \
-    }                                                                   \
-  } while (false)
 
 // SUITE.NAME on the CPU and SUITEGpu.NAME on a GPU; the body uses `device`.
 #define TFO_DEVICE_TEST(suite, name)                                 \

@@ -234,28 +234,28 @@ struct DataTypeOf<BFloat16> {
 // to the registration: .HostMemory("output_size"). Under XLA, such inputs are
 // constants of the compiled program if their values can be known.
 // TFO_REGISTER_ANY_DTYPE_KERNELS registers Kernel<Device> for all dtypes of the
-// op.
-#ifdef TFO_CUDA
-#define TFO_REGISTER_KERNELS(op, Kernel, ...)                               \
-  TFO_REGISTER_KERNELS_ON(op, ::tensorflow::DEVICE_CPU, Kernel, ::tfo::Cpu, \
-                          __VA_ARGS__);                                     \
-  TFO_REGISTER_KERNELS_ON(op, ::tfo::GpuDeviceType(), Kernel, ::tfo::Gpu,   \
-                          __VA_ARGS__)
-#define TFO_REGISTER_ANY_DTYPE_KERNELS(op, Kernel, ...)                       \
-  REGISTER_KERNEL_BUILDER(                                                    \
-      Name("TensorflowOps>" op).Device(::tensorflow::DEVICE_CPU) __VA_ARGS__, \
-      ::tfo::CheckedKernel<Kernel<::tfo::Cpu>>);                              \
-  REGISTER_KERNEL_BUILDER(                                                    \
-      Name("TensorflowOps>" op).Device(::tfo::GpuDeviceType()) __VA_ARGS__,   \
-      ::tfo::CheckedKernel<Kernel<::tfo::Gpu>>)
-#else
-#define TFO_REGISTER_KERNELS(op, Kernel, ...)                               \
+// op. The macros with CPU in their names do the same for an op without CUDA
+// kernels.
+#define TFO_REGISTER_CPU_KERNELS(op, Kernel, ...)                           \
   TFO_REGISTER_KERNELS_ON(op, ::tensorflow::DEVICE_CPU, Kernel, ::tfo::Cpu, \
                           __VA_ARGS__)
-#define TFO_REGISTER_ANY_DTYPE_KERNELS(op, Kernel, ...)                       \
+#define TFO_REGISTER_ANY_DTYPE_CPU_KERNELS(op, Kernel, ...)                   \
   REGISTER_KERNEL_BUILDER(                                                    \
       Name("TensorflowOps>" op).Device(::tensorflow::DEVICE_CPU) __VA_ARGS__, \
       ::tfo::CheckedKernel<Kernel<::tfo::Cpu>>)
+#ifdef TFO_CUDA
+#define TFO_REGISTER_KERNELS(op, Kernel, ...)                             \
+  TFO_REGISTER_CPU_KERNELS(op, Kernel, __VA_ARGS__);                      \
+  TFO_REGISTER_KERNELS_ON(op, ::tfo::GpuDeviceType(), Kernel, ::tfo::Gpu, \
+                          __VA_ARGS__)
+#define TFO_REGISTER_ANY_DTYPE_KERNELS(op, Kernel, ...)                     \
+  TFO_REGISTER_ANY_DTYPE_CPU_KERNELS(op, Kernel, __VA_ARGS__);              \
+  REGISTER_KERNEL_BUILDER(                                                  \
+      Name("TensorflowOps>" op).Device(::tfo::GpuDeviceType()) __VA_ARGS__, \
+      ::tfo::CheckedKernel<Kernel<::tfo::Gpu>>)
+#else
+#define TFO_REGISTER_KERNELS TFO_REGISTER_CPU_KERNELS
+#define TFO_REGISTER_ANY_DTYPE_KERNELS TFO_REGISTER_ANY_DTYPE_CPU_KERNELS
 #endif
 
 #endif  // TENSORFLOW_OPS_CORE_CC_OP_UTIL_H_

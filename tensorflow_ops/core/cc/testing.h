@@ -25,7 +25,10 @@
 #ifndef TENSORFLOW_OPS_CORE_CC_TESTING_H_
 #define TENSORFLOW_OPS_CORE_CC_TESTING_H_
 
+#include <algorithm>
+#include <cmath>
 #include <cstdint>
+#include <cstring>
 #include <functional>
 #include <random>
 #include <sstream>
@@ -129,6 +132,18 @@ std::vector<T> RandomValues(int64_t n, uint32_t seed) {
   return values;
 }
 
+template <typename T, typename A, typename B>
+bool HaveSameBits(const std::vector<T, A>& a, const std::vector<T, B>& b) {
+  return a.size() == b.size() &&
+         (a.empty() ||
+          std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0);
+}
+
+// Waits for all CUDA kernels. Returns null or their first error. A program that
+// does not link gpu_testing_gpu.cu.cc has no such function: its address is
+// null.
+__attribute__((weak)) Error WaitForGpu();
+
 }  // namespace tfo::testing
 
 #define TFO_REGISTER_TEST(suite, name, kind)                           \
@@ -161,6 +176,17 @@ std::vector<T> RandomValues(int64_t n, uint32_t seed) {
       ::tfo::testing::Fail(__FILE__, __LINE__, "false: " #condition); \
   } while (false)
 
+// Evaluates `launch`, an Error, and waits for it; expects that neither fails.
+#define TFO_EXPECT_RUNS(launch)                                    \
+  do {                                                             \
+    ::tfo::Error tfo_error = (launch);                             \
+    if (tfo_error == nullptr && ::tfo::testing::WaitForGpu)        \
+      tfo_error = ::tfo::testing::WaitForGpu();                    \
+    if (tfo_error != nullptr)                                      \
+      ::tfo::testing::Fail(__FILE__, __LINE__,                     \
+                           std::string(tfo_error) + ": " #launch); \
+  } while (false)
+
 #define TFO_EXPECT_EQ(actual, expected)                               \
   do {                                                                \
     const auto tfo_actual = (actual);                                 \
@@ -172,5 +198,31 @@ std::vector<T> RandomValues(int64_t n, uint32_t seed) {
       ::tfo::testing::Fail(__FILE__, __LINE__, tfo_message.str());    \
     }                                                                 \
   } while (false)
+
+namespace tfo::testing {
+
+// Expects what an algorithm computes to be near what a plain loop in double
+// computes: off by a few roundings of T, relative to it or, below 1, absolute.
+template <typename T, typename A>
+void ExpectClose(const char* name, const std::vector<T, A>& actual,
+                 const std::vector<double>& expected) {
+  constexpr double kTolerance = std::is_same_v<T, double>  ? 1e-12
+                                : std::is_same_v<T, float> ? 1e-5
+                                : std::is_same_v<T, Half>  ? 1e-3
+                                                           : 8e-3;
+  TFO_EXPECT_EQ(actual.size(), expected.size());
+  for (size_t i = 0; i < expected.size() && i < actual.size(); ++i) {
+    const double value = Widen(actual[i]);
+    const double most = kTolerance * std::max(1.0, std::abs(expected[i]));
+    if (std::abs(value - expected[i]) <= most) continue;
+    std::ostringstream message;
+    message << name << "[" << i << "] of " << expected.size() << " is " << value
+            << ", expected " << expected[i] << " in " << 8 * sizeof(T)
+            << " bits";
+    return Fail(__FILE__, __LINE__, message.str());
+  }
+}
+
+}  // namespace tfo::testing
 
 #endif  // TENSORFLOW_OPS_CORE_CC_TESTING_H_

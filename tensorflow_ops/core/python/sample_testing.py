@@ -45,6 +45,24 @@ class Sample:
         args = [changes.get(name, value) for name, value in zip(self.names, self.args, strict=True)]
         return args, {**self.kwargs, **{name: x for name, x in changes.items() if name not in self.names}}
 
+    def of_opcheck(self):
+        """Returns the arguments of tfo.testing.OpSample, whose function takes all tensors by position."""
+        tensors = [name for name, value in self.kwargs.items() if any(map(tf.is_tensor, tf.nest.flatten(value)))]
+        count = len(self.args)
+
+        @tf.autograph.experimental.do_not_convert
+        def by_position(*args, **options):
+            return self.fn(*args[:count], **dict(zip(tensors, args[count:], strict=True)), **options)
+
+        def arguments(changes):
+            args, kwargs = self.changed(changes)
+            return [*args, *(kwargs.pop(name) for name in tensors)], kwargs
+
+        edge_args = [arguments(changes)[0] for changes in self.edge]
+        bad_args = [(*arguments(changes), message) for changes, message in self.bad]
+        options = {"edge_args": edge_args, "bad_args": bad_args, **self.options}
+        return by_position if tensors else self.fn, *arguments({}), options
+
 
 def sample(fn, *args, kwargs=None, variants=(), edge=(), bad=(), onnx=None, **options):
     """Returns an entry of a table. All readers of op_samples_testing.py's SAMPLES follow from it.

@@ -11,6 +11,7 @@ PREFIX = "TensorflowOps>"
 _MODULES = (
     "core",
     "detection",
+    "hinge_loss",
     "image",
     "nn",
     "nn_attention",

@@ -14,9 +14,6 @@ import tensorflow_ops as tfo
 
 _CHECKED = shard_testing.part_of(OP_SAMPLES)
 
-# Ops whose own tests call opcheck.
-_OWN_TESTS = []
-
 # stop_gradient of the sample, or Keras, refuses None before the op does.
 _REFUSE_NONE = (
     "detection.box_iou (rotated)",
@@ -64,8 +61,8 @@ _NO_KERAS_TENSORS = ("losses.", "seq2seq.ctc_beam_search_decode (language model)
 
 
 def _public_names():
-    """Yields the names of public functions and Keras classes, such as "nn.softmax"."""
-    for name in tfo.__all__:
+    """Yields the names of public functions and Keras classes, such as "nn.softmax", and the tutorial's."""
+    for name in (*tfo.__all__, "tutorial"):
         member = getattr(tfo, name)
         if isinstance(member, types.ModuleType):
             yield from (f"{name}.{inner}" for inner in member.__all__ if _is_callable(getattr(member, inner)))
@@ -108,14 +105,14 @@ class OpSamplesTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEmpty(self.results[name].failures, f"\n{self.results[name]}")
 
     def test_every_public_op_has_a_sample(self):
-        sampled = {name.partition(" ")[0] for name in SAMPLES} | {*_OWN_TESTS}
+        sampled = {name.partition(" ")[0] for name in SAMPLES}
         for name in _public_names():
             if name not in _NO_OPS and name.partition(".")[0] not in _NO_OPS:
                 table = name.partition(".")[0] + "_samples_testing.py"
                 self.assertIn(name, sampled, f"tfo.{name} needs a sample in {table}")
 
     def test_every_sample_names_a_public_op(self):
-        self.assertContainsSubset({*_OWN_TESTS} | {name.partition(" ")[0] for name in SAMPLES}, set(_public_names()))
+        self.assertContainsSubset({name.partition(" ")[0] for name in SAMPLES}, set(_public_names()))
 
 
 class ArgumentsTest(tf.test.TestCase, parameterized.TestCase):

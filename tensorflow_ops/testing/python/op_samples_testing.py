@@ -1,14 +1,15 @@
 """SAMPLES: calls of every public op, from the tables beside the ops. OP_SAMPLES: for opcheck. CALLS: with variants.
 
-A new op needs an entry in its namespace's table, NAMESPACE_samples_testing.py, or op_samples_test fails. From it
-opcheck, the tests of exports, the tests on a GPU and tools/same_bits.py call the op: core/python/sample_testing.py
-describes an entry. An op that tools/new_op writes is in op_samples_test's _OWN_TESTS instead.
+A new op needs an entry in its namespace's table, NAMESPACE_samples_testing.py, or op_samples_test fails; one that
+tools/new_op writes has a table of its own, OP_samples_testing.py. From it opcheck, the tests of exports, the tests on a
+GPU and tools/same_bits.py call the op: core/python/sample_testing.py describes an entry.
 """
 
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import detection_samples_testing
+import hinge_loss_samples_testing
 import image_samples_testing
 import layers_samples_testing
 import losses_samples_testing
@@ -30,31 +31,10 @@ _TABLES = (
     shapes_samples_testing,
     seq2seq_samples_testing,
     image_samples_testing,
+    hinge_loss_samples_testing,
 )
 SAMPLES = {name: sample for table in _TABLES for name, sample in table.SAMPLES.items()}
-
-
-def _op_sample(sample):
-    """Returns an entry for opcheck, whose function takes all tensors by position, for edge_args."""
-    tensors = [name for name, value in sample.kwargs.items() if any(map(tf.is_tensor, tf.nest.flatten(value)))]
-    count = len(sample.args)
-
-    @tf.autograph.experimental.do_not_convert
-    def by_position(*args, **options):
-        return sample.fn(*args[:count], **dict(zip(tensors, args[count:], strict=True)), **options)
-
-    def arguments(changes):
-        args, kwargs = sample.changed(changes)
-        return [*args, *(kwargs.pop(name) for name in tensors)], kwargs
-
-    args, kwargs = arguments({})
-    edge_args = [arguments(changes)[0] for changes in sample.edge]
-    bad_args = [(*arguments(changes), message) for changes, message in sample.bad]
-    options = {"edge_args": edge_args, "bad_args": bad_args, **sample.options}
-    return OpSample(by_position if tensors else sample.fn, args, kwargs, options)
-
-
-OP_SAMPLES = {name: _op_sample(sample) for name, sample in SAMPLES.items()}
+OP_SAMPLES = {name: OpSample(*sample.of_opcheck()) for name, sample in SAMPLES.items()}
 
 
 class Call(NamedTuple):

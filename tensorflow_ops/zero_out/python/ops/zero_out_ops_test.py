@@ -1,4 +1,4 @@
-"""Tests of zero_out and zero_out_with_index: values, errors, gradients. opcheck tests graphs, loops, saved models."""
+"""Tests of zero_out and zero_out_with_index: values, errors, gradients. opcheck tests the rest."""
 
 import math
 

@@ -34,7 +34,7 @@ absl::Status ReadThresholds(::tensorflow::OpKernelContext* ctx, Args* args) {
 // Reads an int32 input; refuses values below `least`.
 inline absl::Status ReadLimit(::tensorflow::OpKernelContext* ctx,
                               const char* name, int32_t least, int64_t* value) {
-  int32_t limit;
+  int32_t limit = 0;
   TF_RETURN_IF_ERROR(ReadScalar(ctx, name, &limit));
   *value = limit;
   if (limit >= least) return absl::OkStatus();

@@ -153,15 +153,16 @@ class SharedTaps {
   template <int N, typename T>
   __device__ void Load(const DeformConvInputs<T>& args, const Sizes& sizes,
                        int slot, int channel, Word<T, N> (&corners)[4]) const {
-    const T* const pixel =
-        args.features + rest_[slot].pixel * sizes.channels + channel;
+    const int64_t pixel = rest_[slot].pixel * sizes.channels + channel;
     const Pack<C, 4> weights = weights_[slot];
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       corners[i] = {};
       if (weights.values[i] == 0) continue;
-      corners[i] = *reinterpret_cast<const Word<T, N>*>(
-          pixel + i / 2 * sizes.of_row + i % 2 * sizes.channels);
+      const int64_t corner =
+          pixel + i / 2 * sizes.of_row + i % 2 * sizes.channels;
+      corners[i] =
+          *reinterpret_cast<const Word<T, N>*>(args.features + corner);
     }
   }
   // The samples, times the mask.

@@ -246,7 +246,7 @@ __device__ void Sweep(const LabelSequences& s,
         kInParts && is_last && part + 1 < parts ? given_by(part) : nullptr;
     // The first step's frame, in memory; steps go through frames in turn.
     int64_t first_frame = 0;
-    if (!kForward) {
+    if (!kForward && steps > 0) {
       first_frame = Loss::kHasNodes ? (steps - 1) % s.frames : steps - 1;
     }
     const auto advance = [&](int64_t* cell) {
