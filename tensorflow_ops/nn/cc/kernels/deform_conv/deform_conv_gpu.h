@@ -161,8 +161,7 @@ class SharedTaps {
       if (weights.values[i] == 0) continue;
       const int64_t corner =
           pixel + i / 2 * sizes.of_row + i % 2 * sizes.channels;
-      corners[i] =
-          *reinterpret_cast<const Word<T, N>*>(args.features + corner);
+      corners[i] = *reinterpret_cast<const Word<T, N>*>(args.features + corner);
     }
   }
   // The samples, times the mask.
