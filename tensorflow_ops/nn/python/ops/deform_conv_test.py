@@ -57,7 +57,8 @@ class DeformConv2DLayerTest(tf.test.TestCase, parameterized.TestCase):
         self.assertAllClose(result, tf.concat(expected, -1), rtol=0, atol=1e-5)
 
     @parameterized.parameters(
-        ("same", 1, 1), (((1, 1), (1, 1)), 1, 1), ("valid", 1, 2), ("same", 2, (2, 3)), (((1, 2), (0, 1)), (1, 2), (1, 2))
+        ("same", 1, 1), (((1, 1), (1, 1)), 1, 1), ("valid", 1, 2), ("same", 2, (2, 3)),
+        (((1, 2), (0, 1)), (1, 2), (1, 2)),
     )  # fmt: skip
     def test_offsets_equal_conv2d_and_have_gradients(self, padding, strides, dilations):
         # In float64, tf.nn.conv2d's gradients refuse dilations on the CPU.
