@@ -40,18 +40,6 @@ class BoxIouGradientTest(tf.test.TestCase, parameterized.TestCase):
         for d in _gradients(lambda a, b: tf.where([True, False], loss(a, b), 0.0), [1.0, 1.0], boxes, boxes):
             self.assertAllEqual(d, np.zeros([2, 4]))
 
-    @parameterized.parameters(tfo.detection.box_iou, tfo.detection.box_iou_loss)
-    def test_second_derivatives_are_refused(self, fn):
-        boxes1, boxes2 = tf.constant(_boxes(3)), tf.constant(_boxes(3, seed=1))
-        with tf.GradientTape() as outer:
-            outer.watch(boxes1)
-            with tf.GradientTape() as inner:
-                inner.watch(boxes1)
-                result = fn(boxes1, boxes2)
-            d = inner.gradient(result, boxes1)
-        with self.assertRaisesRegex(LookupError, f"{fn.__name__} has no second derivatives"):
-            outer.gradient(d, boxes1)
-
     def test_training_moves_a_box_onto_another(self):
         target, box = tf.constant([[2.0, 3.0, 5.0, 7.0]]), tf.Variable([[10.0, 9.0, 11.0, 10.0]])
         optimizer = tf.keras.optimizers.Adam(0.1)

@@ -36,6 +36,10 @@ _REGION_BAD = [
     ({"output_size": 2**32 + 2}, "output_size is 4294967298, expected an int"),
     ({"output_size": tf.constant([2.0, 2.0])}, "output_size is float32, expected integers"),
     ({"output_size": tf.constant([2, 2, 2])}, r"output_size must be \(height, width\).*\[3\]"),
+    ({"output_size": tf.constant([0, 2])}, r"output_size is \(0, 2\)"),
+    ({"output_size": tf.constant([2, -1])}, r"output_size is \(2, -1\)"),
+    ({"output_size": tf.constant([2**20 + 1, 1])}, r"output_size is \(1048577, 1\), .* in \[1, 2\^20\]|multiple of ph"),
+    ({"output_size": tf.constant([2**32 + 2, 2])}, r"output_size is \(2147483647, 2\)|multiple of ph"),
     ({"data_format": "NHCW"}, "data_format is 'NHCW', expected one of 'NHWC', 'NCHW'"),
     ({"box_format": "XYXY"}, "box_format is 'XYXY', expected one of 'xyxy', 'yxyx'"),
     ({"boxes": BOXES[:, :3]}, r"boxes must be \[K, 4\].*\[7,3\]|boxes must be \[K, 4\]: .*must be 4 but is 3"),
@@ -45,6 +49,7 @@ _REGION_BAD = [
     ({"box_indices": tf.zeros([7])}, "box_indices are float32, expected int32 or int64"),
     ({"box_indices": tf.constant([0, 1, 1, 9, 1, 0, 1])}, r"box_indices\[3\] is 9, expected \[0, 2\)"),
     ({"box_indices": tf.constant([0, 1, 1, -1, 1, 0, 1])}, r"box_indices\[3\] is -1, expected \[0, 2\)"),
+    ({"box_indices": tf.constant([0, 1, 1, 2**31 - 1, 1, 0, 1])}, r"box_indices\[3\] is 2147483647, expected"),
 ]
 
 
@@ -72,6 +77,7 @@ def _pool(fn, features, variants=(), bad=(), **options):
         bad=[
             ({"features": changed(lambda x: x[0])}, "features must be 4-D|must have rank 4"),
             ({"features": changed(lambda x: tf.cast(x, tf.int32))}, "features are int32, expected float16"),
+            ({"features": changed(lambda x: x[:0])}, r"box_indices\[0\] is 0, expected \[0, 0\)"),
             *_REGION_BAD,
             *bad,
         ],
@@ -247,6 +253,7 @@ def _overlap(fn, mode, **options):
             ),
         ],
         output_dtype=ROW_DTYPES,
+        second_order=False,
         **options,
     )
 
@@ -301,6 +308,7 @@ _BAD_THRESHOLDS = [
 ]
 _NO_RIVALS = {"boxes": _RIVALS[:0], "scores": _RIVAL_SCORES[:0]}
 _IMAGES = tf.stack([_RIVALS, _RIVALS[::-1]])
+_BAD_IMAGES = {"boxes": _IMAGES}, r"boxes must be \[K, 4\](, got \[2,5,4\]: nms and multiclass_nms take|.*\[2,5,4\])"
 _CLASS_SCORES = tf.constant(RNG.permutation(30).reshape(2, 5, 3) / 32, tf.float32)
 _CROWDED_IMAGES = {
     "boxes": tf.stack([_CROWD, _CROWD[::-1]]),
@@ -317,6 +325,7 @@ SAMPLES |= {
         bad=[
             ({"boxes": _RIVALS[:, :3]}, "boxes must be"),
             ({"scores": _RIVAL_SCORES[:2]}, "scores must be"),
+            ({"boxes": _IMAGES, "scores": _CLASS_SCORES[:, :4, 0]}, r"scores are \[2,4\], expected \[2,5\]|must be"),
             *_BAD_THRESHOLDS,
         ],
         non_differentiable=(0, 1),
@@ -332,6 +341,7 @@ SAMPLES |= {
         variants=[{**variant, "group_ids": tf.range(27) % 2 - 1} for variant in _SUPPRESSED if "boxes" in variant],
         edge=[{**_NO_RIVALS, "group_ids": _GROUPS[:0]}],
         bad=[
+            _BAD_IMAGES,
             ({"group_ids": _GROUPS[:2]}, "group_ids must be"),
             ({"group_ids": _RIVAL_SCORES}, "group_ids are float32, expected int32 or int64"),
             *_BAD_THRESHOLDS,
@@ -346,6 +356,7 @@ SAMPLES |= {
         variants=[*_SUPPRESSED, {"method": "linear", **_OF_CROWD}, {"sigma": 0.1, **_OF_CROWD}],
         edge=[_NO_RIVALS],
         bad=[
+            _BAD_IMAGES,
             ({"scores": _RIVAL_SCORES[:2]}, "scores must be"),
             ({"method": "hard"}, "method is 'hard', expected one of 'gaussian', 'linear'"),
             ({"sigma": 1e-45}, "sigma is 1e-45, expected a finite number, at least 1.18e-38"),

@@ -11,13 +11,6 @@ multiclass_nms = tfo.detection.multiclass_nms
 
 
 class ValuesTest(parameterized.TestCase, tf.test.TestCase):
-    def test_ties_go_to_the_first_box_and_then_class(self):
-        boxes = np.tile(np.float32([[0, 0, 1, 1], [5, 5, 6, 6]]), [1, 1, 1])
-        scores = np.float32([[[0.5, 0.5, 0.9], [0.5, 0.5, 0.5]]])
-        found = multiclass_nms(boxes, scores, max_outputs=5)
-        self.assertAllEqual(found.indices, [[0, 0, 0, 1, 1]])
-        self.assertAllEqual(found.class_ids, [[2, 0, 1, 0, 1]])
-
     def test_rotated_boxes(self):
         boxes = np.float32([[[0, 0, 10, 2, 0], [0, 0, 10, 2, 180], [0, 0, 10, 2, 90]]])
         scores = np.float32([[[0.9, 0.1], [0.8, 0.2], [0.7, 0.3]]])

@@ -92,18 +92,6 @@ class VectorizedMapTest(parameterized.TestCase, tf.test.TestCase):
             expected = _gradient(lambda f, i=i: _align(f, boxes[i]) ** 2, features[0, p])
             self.assertAllClose(gradients[i, p], expected, rtol=1e-12, atol=1e-12)
 
-    def test_in_a_branch_taken_by_some_iterations(self):
-        taken, maximum = [True, False, True], {"sampling_ratio": 2, "mode": "max"}
-        features, boxes = _random([_P, _N, _H, _W, 2]), tf.constant(_BOXES)
-
-        def pool(x):
-            return tf.cond(x[0], lambda: _align(x[1], boxes), lambda: _align(x[1], boxes, **maximum))
-
-        result = tf.function(lambda *x: _map(pool, x))(tf.constant(taken), features)
-        for p in range(_P):
-            expected = _align(features[p], boxes, **({} if taken[p] else maximum))
-            self.assertAllClose(result[p], expected, rtol=1e-12)
-
     def test_output_size_that_differs_raises_or_falls_back_to_a_loop(self):
         features, sizes = _random([_N, _H, _W, 2]), tf.constant([[2, 3], [2, 3]])
 

@@ -145,17 +145,12 @@ class ForwardModeTest(tf.test.TestCase):
 
 
 class ErrorsTest(tf.test.TestCase):
-    def test_gradients_that_do_not_exist(self):
-        logits, transitions = tf.Variable(tf.zeros([1, 3, 2])), tf.zeros([2, 2])
+    def test_marginals_have_no_gradient(self):
+        logits = tf.Variable(tf.zeros([1, 3, 2]))
         with self.assertRaisesRegex(LookupError, "crf_marginals has no gradient"):
             with tf.GradientTape() as tape:
-                marginals = tfo.nn.crf_marginals(logits, transitions)
+                marginals = tfo.nn.crf_marginals(logits, tf.zeros([2, 2]))
             tape.gradient(marginals, logits)
-        with self.assertRaisesRegex(LookupError, "crf_log_likelihood has no second derivatives"):
-            with tf.GradientTape() as outer, tf.GradientTape() as inner:
-                likelihood = tfo.nn.crf_log_likelihood([[0, 1, 0]], logits, transitions)
-                gradient = inner.gradient(likelihood, logits)
-            outer.gradient(gradient, logits)
 
 
 if __name__ == "__main__":

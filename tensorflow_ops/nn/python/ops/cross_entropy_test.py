@@ -1,10 +1,7 @@
-"""Tests of the cross entropies and label_log_prob: masks, ignored rows, dtypes, each gradient.
+"""Tests of the cross entropies and label_log_prob: options, axes, dtypes of labels, broadcast labels, each gradient.
 
-cross_entropy_options_test.py tests values, nn_grad_test.py higher orders, nn_graph_test.py graphs, nn_memory_test.py
-memory.
+The reference is NumPy in float64; gradients are numeric. nn_grad_test.py tests higher orders, nn_memory_test.py memory.
 """
-
-import math
 
 import numpy as np
 import tensorflow as tf
@@ -12,60 +9,151 @@ from absl.testing import parameterized
 from pairwise_testing import pairwise
 
 import tensorflow_ops as tfo
+from tensorflow_ops.core.python import library
 
-_INF, _NAN = math.inf, math.nan
-_ULP = {tf.float16: 2.0**-10, tf.float32: 2.0**-23}  # the spacing of numbers above 1
-
-
-def _wide(tensor):
-    return np.asarray(tf.cast(tensor, tf.float64)).astype(np.longdouble)
+_DTYPES = (tf.float16, tf.bfloat16, tf.float32, tf.float64)
+_RTOL = {tf.float16: 4e-3, tf.bfloat16: 3e-2, tf.float32: 1e-6, tf.float64: 1e-12}
+_WEIGHTS = np.array([0.5, 2.0, 1.0, 0.0, 3.0])
 
 
-def _logits(shape, dtype, scale=3.0, seed=1):
-    return tf.cast(np.random.default_rng(seed).normal(size=shape) * scale, dtype)
+def _dense(t, x, *, smoothing=0.0, weights=None, softcap=None):
+    """Returns (losses, log-sum-exps)."""
+    x = x if softcap is None else softcap * np.tanh(x / softcap)
+    largest = x.max(-1, keepdims=True)
+    lse = (largest + np.log(np.exp(x - largest).sum(-1, keepdims=True)))[..., 0]
+    t = (1 - smoothing) * np.broadcast_to(t, x.shape) + smoothing / x.shape[-1]
+    t = t if weights is None else weights * t
+    return (t * (lse[..., np.newaxis] - x)).sum(-1), lse
 
 
-def _gradient(function, x, upstream):
-    with tf.GradientTape() as tape:
-        tape.watch(x)
-        y = function(x)
-    return tape.gradient(y, x, output_gradients=tf.cast(upstream, y.dtype))
+def _sparse(labels, x, *, ignore_index, z_loss, weights=None, **options):
+    safe = np.maximum(labels, 0)
+    loss, lse = _dense(np.eye(x.shape[-1])[safe], x, **options)
+    loss = (loss + z_loss * lse**2) * (1 if weights is None else weights[safe])
+    return np.where(labels == ignore_index, 0, loss), lse
 
 
-class LabelLossTest(parameterized.TestCase, tf.test.TestCase):
-    @pairwise(dtype=(tf.float16, tf.float32), dense=(False, True))
-    def test_masks(self, dtype, dense):
-        x = tf.cast([[1, -_INF, 2, -_INF], [-_INF, 3, -_INF, -_INF], [1, -_INF, -_INF, -_INF]], dtype)
-        labels = [2, 1, 3]  # the last label's class is masked
+_OPTIONS = {"weights": (None, _WEIGHTS), "softcap": (None, 2.5), "smoothing": (0.0, 0.1)}
 
-        def loss(x):
-            if dense:
-                return tfo.nn.softmax_cross_entropy(tf.one_hot(labels, 4), x)
-            return tfo.nn.sparse_softmax_cross_entropy(labels, x)
 
-        p = math.exp(-1) / (1 + math.exp(-1))
-        self.assertAllClose(loss(x), [math.log1p(math.exp(-1)), 0, _INF], rtol=1e-6, atol=0)
-        gradient = tf.cast(_gradient(loss, x, [1.0] * 3), tf.float64)
-        self.assertAllClose(gradient, [[p, 0, -p, 0], [0] * 4, [1, 0, 0, -1]], rtol=2 * _ULP[dtype], atol=1e-7)
+def _to_arguments(weights, softcap, smoothing):
+    return {"class_weights": weights, "softcap": softcap, "label_smoothing": smoothing}
 
-    @parameterized.parameters((3, -1), (40, 1), (40, 2**40))
-    def test_ignored_rows_have_no_loss_and_no_gradient(self, classes, ignore_index):
-        x = _logits([5, classes], tf.float32).numpy()
-        x[1] = _NAN
-        x[3] = -_INF
-        labels = np.array([0, ignore_index, 2, ignore_index, 2], np.int64)
 
-        def loss(x):
+def _logits(shape=(2, 3, 5), dtype=tf.float64, seed=0):
+    return tf.cast(np.random.default_rng(seed).normal(size=shape) * 3, dtype)
+
+
+_LABELS = np.array([[0, 4, -1], [1, 2, 3]])
+
+
+def _read_ops(graph):
+    """Returns the ops that the first output depends on."""
+    used, todo = set(), [graph.outputs[0].op]
+    while todo:
+        op = todo.pop()
+        if op.name not in used:
+            used.add(op.name)
+            todo += [t.op for t in op.inputs]
+    return [graph.get_operation_by_name(name) for name in sorted(used)]
+
+
+class SparseTest(parameterized.TestCase, tf.test.TestCase):
+    @pairwise(dtype=_DTYPES, **_OPTIONS)
+    def test_equals_the_definition(self, dtype, **options):
+        x = _logits(dtype=dtype)
+        for run in (lambda f: f(), lambda f: tf.function(f)()):
+            loss, lse = run(
+                lambda: tfo.nn.sparse_softmax_cross_entropy(
+                    _LABELS, x, ignore_index=-1, z_loss=0.01, return_log_sum_exp=True, **_to_arguments(**options)
+                )
+            )
+            expected, expected_lse = _sparse(_LABELS, x.numpy().astype(float), ignore_index=-1, z_loss=0.01, **options)
+            self.assertEqual(loss.dtype, tf.float64 if dtype == tf.float64 else tf.float32)
+            # Capped logits are rounded to their dtype.
+            rtol = _RTOL[dtype] if options["softcap"] or dtype == tf.float64 else 1e-6
+            self.assertAllClose(loss, expected, rtol=rtol, atol=rtol)
+            self.assertAllClose(lse, expected_lse, rtol=rtol, atol=rtol)
+
+    @pairwise(**_OPTIONS)
+    def test_gradients(self, **options):
+        def function(x):
             return tfo.nn.sparse_softmax_cross_entropy(
-                labels, x, ignore_index=ignore_index, label_smoothing=0.1, z_loss=0.1
+                _LABELS, x, ignore_index=-1, z_loss=0.01, return_log_sum_exp=True, **_to_arguments(**options)
             )
 
-        d = tf.constant([1.0, _NAN, 3.0, _INF, 5.0])
-        value, gradient = loss(x).numpy(), _gradient(loss, tf.constant(x), d).numpy()
-        self.assertAllEqual(value[[1, 3]], [0, 0])
-        self.assertAllEqual(gradient[[1, 3]].astype(np.float64), np.zeros([2, classes]))
-        self.assertAllGreater(value[[0, 2, 4]], 0)
-        self.assertAllGreater(np.abs(gradient[[0, 2, 4]].astype(np.float64)).max(-1), 0)
+        tfo.testing.assert_gradients(function, [_logits()])
+
+        def first_gradient(x):
+            with tf.GradientTape() as tape:
+                tape.watch(x)
+                y = function(x)
+            return tape.gradient(y, x, [tf.constant([[1.0, 2, 3], [4, 5, 6]], tf.float64)] * 2)
+
+        tfo.testing.assert_gradients(first_gradient, [_logits()])
+
+    def test_gradient_to_class_weights(self):
+        tfo.testing.assert_gradients(
+            lambda w: tfo.nn.sparse_softmax_cross_entropy(_LABELS, _logits(), ignore_index=-1, class_weights=w),
+            [tf.constant(_WEIGHTS)],
+        )
+
+    @parameterized.product(sizes=([5], [4], [5, 5], []), compiled=(False, True))
+    def test_class_weights_of_unknown_rank(self, sizes, compiled):
+        if compiled and library.xla_error:
+            self.skipTest(library.xla_error)
+
+        def loss(weights, logits):
+            return tfo.nn.softmax_cross_entropy(tf.ones([5]) / 5, logits, class_weights=weights)
+
+        unknown = tf.TensorSpec(None)
+        graph = tf.function(loss, input_signature=[unknown, tf.TensorSpec([None, None])], jit_compile=compiled)
+        logits = tf.random.stateless_normal([3, 5], [1, 2])
+        weights = tf.ones(sizes)
+        if sizes == [5]:
+            self.assertAllClose(graph(weights, logits), loss(weights, logits))
+            return
+        message = r"the shape of class_weights is \[.*, expected \[.*\]: one for each class"
+        if compiled:  # XLA, which knows all shapes, may refuse an op after the check first
+            message += "|Shape of tensor .*/class_weights .* is not compatible with expected shape|Incompatible shapes"
+        with self.assertRaisesRegex(tf.errors.InvalidArgumentError, message):
+            graph(weights, logits)
+
+    @parameterized.parameters((0,), (-2,), (tf.constant(1),), (np.int64(0),))
+    def test_axis(self, axis):
+        x = _logits()
+        moved = tf.experimental.numpy.moveaxis(x, -1, int(axis))
+        expected = tfo.nn.sparse_softmax_cross_entropy(_LABELS, x, ignore_index=-1)
+        for tensor in (moved, tf.function(lambda t: t)(moved)):
+            self.assertAllEqual(
+                tfo.nn.sparse_softmax_cross_entropy(_LABELS, tensor, axis=axis, ignore_index=-1), expected
+            )
+
+    def test_axis_tensor_without_a_static_value(self):
+        with self.assertRaisesRegex(ValueError, "axis is a tensor without a known value"):
+            tf.function(lambda axis: tfo.nn.softmax(_logits(), axis=axis))(tf.constant(0))
+
+    def test_axis_may_be_a_tensor(self):
+        for function in (tfo.nn.softmax, tfo.nn.log_prob_from_logits, tfo.nn.softmax_entropy):
+            self.assertAllEqual(function(_logits(), axis=tf.constant(1)), function(_logits(), axis=1))
+
+    def test_log_sum_exp_of_masks(self):
+        inf = float("inf")
+        _, lse = tfo.nn.sparse_softmax_cross_entropy([0, 0], [[0.0, -inf], [-inf, -inf]], return_log_sum_exp=True)
+        self.assertAllEqual(lse, [0, -inf])
+
+    def test_ignored_rows_have_no_loss_and_no_gradient(self):
+        """Also where logits and upstream gradients are NaN."""
+        x = tf.constant([[1.0, 2.0, 4.0], [np.nan] * 3, [-np.inf] * 3])
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            loss = tfo.nn.sparse_softmax_cross_entropy(
+                np.array([0, 2**40, 2**40]), x, ignore_index=2**40, label_smoothing=0.1, z_loss=0.1
+            )
+        d = tape.gradient(loss, x, output_gradients=tf.constant([1.0, np.nan, np.inf]))
+        self.assertAllEqual(loss[1:], [0, 0])
+        self.assertAllEqual(d[1:], np.zeros([2, 3]))
+        self.assertAllGreater(np.abs([*d[0], loss[0]]), 0)
 
     def test_ignore_index_is_not_truncated_to_32_bits(self):
         labels = np.array([0, 1], np.int32)
@@ -75,8 +163,8 @@ class LabelLossTest(parameterized.TestCase, tf.test.TestCase):
     @parameterized.parameters(np.int8, np.uint8, np.int16, np.uint16, np.uint32)
     def test_labels_of_other_integer_dtypes_are_cast(self, dtype):
         labels = np.array([0, 100, 127], dtype)
-        expected = tfo.nn.label_log_prob(labels.astype(np.int32), _logits([3, 130], tf.float32))
-        self.assertAllEqual(tfo.nn.label_log_prob(labels, _logits([3, 130], tf.float32)), expected)
+        expected = tfo.nn.label_log_prob(labels.astype(np.int32), _logits([3, 130]))
+        self.assertAllEqual(tfo.nn.label_log_prob(labels, _logits([3, 130])), expected)
 
     def test_options_keep_64_bits(self):
         x = np.array([[1.0, 2.0, 4.0]])
@@ -90,22 +178,40 @@ class LabelLossTest(parameterized.TestCase, tf.test.TestCase):
 
 
 class DenseTest(parameterized.TestCase, tf.test.TestCase):
-    @parameterized.parameters(False, True)
-    def test_gradient_to_labels_of_masked_classes(self, graph):
-        x = tf.constant([[0.0, -_INF, 0.0], [0.0, -_INF, 0.0], [-_INF] * 3])
-        labels = tf.constant([[1.0, 0.0, 0.0], [1.0, 0.5, 0.0], [0.0, 0.0, 0.0]])
+    @pairwise(dtype=_DTYPES, **_OPTIONS)
+    def test_equals_the_definition(self, dtype, **options):
+        x, t = _logits(dtype=dtype), tf.cast(np.random.default_rng(1).random([2, 3, 5]), dtype)
+        loss, lse = tfo.nn.softmax_cross_entropy(t, x, return_log_sum_exp=True, **_to_arguments(**options))
+        expected, expected_lse = _dense(t.numpy().astype(float), x.numpy().astype(float), **options)
+        # Capped logits and weighted labels are rounded to their dtype.
+        exact = options["softcap"] is None and options["weights"] is None
+        rtol = 1e-6 if exact and dtype != tf.float64 else _RTOL[dtype]
+        self.assertAllClose(loss, expected, rtol=rtol, atol=rtol)
+        self.assertAllClose(lse, expected_lse, rtol=rtol, atol=rtol)
 
-        def gradients(labels, x):
-            with tf.GradientTape() as tape:
-                tape.watch([labels, x])
-                loss = tfo.nn.softmax_cross_entropy(labels, x)
-            return loss, *tape.gradient(loss, [labels, x])
+    @pairwise(**_OPTIONS)
+    def test_gradients(self, **options):
+        def function(t, x):
+            return tfo.nn.softmax_cross_entropy(t, x, return_log_sum_exp=True, **_to_arguments(**options))
 
-        loss, d_labels, d_logits = (tf.function(gradients) if graph else gradients)(labels, x)
-        log = math.log(2)
-        self.assertAllClose(loss, [log, _INF, 0])
-        self.assertAllClose(d_labels, [[log, 0, log], [log, _INF, log], [0, 0, 0]])
-        self.assertAllClose(d_logits, [[-0.5, 0, 0.5], [-0.25, -0.5, 0.75], [0, 0, 0]])
+        tfo.testing.assert_gradients(function, [_logits(seed=2), _logits()])
+
+    @parameterized.parameters(([5],), ([3, 1],), ([2, 1, 5],), ([],))
+    def test_labels_are_broadcast(self, shape):
+        x, t = _logits(), tf.constant(np.random.default_rng(1).random(shape))
+        expected, _ = _dense(t.numpy(), x.numpy())
+        self.assertAllClose(tfo.nn.softmax_cross_entropy(t, x), expected, rtol=1e-12)
+        tfo.testing.assert_gradients(tfo.nn.softmax_cross_entropy, [t, x])
+        # In a graph with an unknown batch dim.
+        spec = [tf.TensorSpec(shape, tf.float64), tf.TensorSpec([None, 3, 5], tf.float64)]
+        self.assertAllClose(tf.function(tfo.nn.softmax_cross_entropy, spec)(t, x), expected, rtol=1e-12)
+
+    def test_labels_of_one_row(self):
+        """Labels of a lower rank broadcast to logits of one row."""
+        x = _logits([1, 5])
+        self.assertAllEqual(
+            tfo.nn.softmax_cross_entropy(tf.ones([5]), x), tfo.nn.softmax_cross_entropy(tf.ones([1, 5]), x)
+        )
 
     @pairwise(graph=(False, True), to_labels=(False, True), traced=(False, True))
     def test_each_gradient_alone(self, graph, to_labels, traced):
@@ -124,35 +230,6 @@ class DenseTest(parameterized.TestCase, tf.test.TestCase):
         expected = nats if to_labels else total * tf.exp(-nats) - labels
         self.assertAllClose(result, expected, rtol=1e-12, atol=1e-14)
 
-    @parameterized.parameters((tf.float32, 3, 0.0), (tf.bfloat16, 300, 0.1))
-    def test_nan_labels_stay_in_their_row(self, dtype, classes, smoothing):
-        x, labels = _logits([5, classes], dtype), tf.nn.softmax(_logits([5, classes], dtype, seed=2))
-
-        def results(labels):
-            with tf.GradientTape() as tape:
-                tape.watch([x, labels])
-                loss = tfo.nn.softmax_cross_entropy(labels, x, label_smoothing=smoothing)
-            return [loss, *tape.gradient(loss, [x, labels])]
-
-        expected_loss, expected_gradient, expected_to_labels = (_wide(t) for t in results(labels))
-        for at in (0, classes // 2, classes - 1):
-            bad = labels.numpy()
-            bad[2, at] = _NAN
-            loss, gradient, to_labels = (_wide(t) for t in results(tf.constant(bad)))
-            self.assertTrue(np.isnan(loss[2]) and np.isnan(gradient[2]).all())
-            np.testing.assert_array_equal(np.delete(loss, 2), np.delete(expected_loss, 2))
-            np.testing.assert_array_equal(np.delete(gradient, 2, 0), np.delete(expected_gradient, 2, 0))
-            np.testing.assert_array_equal(to_labels, expected_to_labels)
-
-    @parameterized.parameters(tf.float32, tf.float64)
-    def test_labels_need_not_sum_to_one(self, dtype):
-        x, labels = _logits([4, 3], dtype), tf.exp(_logits([4, 3], dtype, seed=2))
-        ours = _gradient(lambda x: tfo.nn.softmax_cross_entropy(labels, x), x, [1.0] * 4)
-        theirs = _gradient(lambda x: tf.nn.softmax_cross_entropy_with_logits(labels, x), x, [1.0] * 4)
-        p, total = tf.nn.softmax(x), tf.reduce_sum(labels, -1, keepdims=True)
-        self.assertAllClose(ours, p * total - labels, rtol=1e-5)
-        self.assertAllClose(theirs, p - labels, rtol=1e-5)
-
     def test_labels_are_cast(self):
         x = _logits([4, 3], tf.float16)
         expected = tfo.nn.softmax_cross_entropy(tf.one_hot([0, 1, 2, 0], 3, dtype=tf.float16), x)
@@ -161,7 +238,7 @@ class DenseTest(parameterized.TestCase, tf.test.TestCase):
 
     @parameterized.parameters(0, -2)
     def test_any_axis(self, axis):
-        labels, x = (_logits([3, 4, 5], tf.float64, seed=i).numpy() for i in (1, 2))
+        labels, x = (_logits([3, 4, 5], seed=i).numpy() for i in (1, 2))
         expected = tfo.nn.softmax_cross_entropy(np.moveaxis(labels, axis, -1), np.moveaxis(x, axis, -1))
         self.assertAllEqual(tfo.nn.softmax_cross_entropy(labels, x, axis=axis), expected)
         any_rank = tf.function(
@@ -169,6 +246,41 @@ class DenseTest(parameterized.TestCase, tf.test.TestCase):
             input_signature=[tf.TensorSpec(None, tf.float64)] * 2,
         )
         self.assertAllEqual(any_rank(labels, x), expected)
+
+    def test_unused_gradient_to_labels_is_not_computed(self):
+        """Each input has a gradient op of its own, and TensorFlow prunes ops that nothing reads."""
+
+        @tf.function
+        def gradient(labels, x):
+            with tf.GradientTape() as tape:
+                tape.watch(x)
+                loss = tfo.nn.softmax_cross_entropy(labels, x)
+            return tape.gradient(loss, x)
+
+        graph = gradient.get_concrete_function(*[tf.TensorSpec([2, 3])] * 2).graph
+        grads = [op for op in _read_ops(graph) if op.type == "TensorflowOps>SoftmaxCrossEntropyGrad"]
+        self.assertEqual([op.get_attr("to_labels") for op in grads], [False])
+
+
+class NamesTest(tf.test.TestCase):
+    def test_each_function_takes_a_name(self):
+        @tf.function
+        def named(x):
+            return (
+                tfo.nn.softmax(x, name="a"),
+                tfo.nn.log_prob_from_logits(x, name="b"),
+                tfo.nn.softmax_entropy(x, name="c"),
+                tfo.nn.softmax_cross_entropy(x, x, name="d"),
+                tfo.nn.sparse_softmax_cross_entropy([0, 0], x, name="e"),
+                tfo.nn.label_log_prob([0, 0], x, name="f"),
+                tfo.nn.gaussian_kl((x, x), name="g"),
+                tfo.nn.linear_cross_entropy(x, x, [0, 0], name="h"),
+            )
+
+        names = {
+            op.name.split("/")[0] for op in named.get_concrete_function(tf.TensorSpec([2, 2])).graph.get_operations()
+        }
+        self.assertContainsSubset(set("abcdefgh"), names)
 
 
 if __name__ == "__main__":

@@ -8,27 +8,6 @@ import tensorflow_ops as tfo
 from tensorflow_ops.core.python.library import ops
 
 
-def _arguments(shape, filters, places, offset_groups=1, seed=0):
-    """Returns features, offsets, filters, mask and bias."""
-    generator = np.random.default_rng(seed)
-    taps = offset_groups * filters[0] * filters[1]
-    return (
-        generator.normal(size=shape),
-        generator.normal(size=[shape[0], *places, 2 * taps]) * 1.5,
-        generator.normal(size=filters),
-        generator.normal(size=[shape[0], *places, taps]),
-        generator.normal(size=filters[3:]),
-    )
-
-
-# Features, filters, the output's size, offset groups, options.
-_CASES = {
-    "valid": ((2, 6, 5, 3), (3, 2, 3, 4), (4, 4), 1, {}),
-    "same": ((1, 7, 6, 4), (3, 3, 2, 6), (4, 3), 2, {"padding": "SAME", "strides": 2}),
-    "one number": ((1, 5, 4, 6), (2, 3, 2, 3), (4, 2), 3, {"padding": 1, "dilations": (3, 2)}),
-}
-
-
 class DeformConv2dTest(tf.test.TestCase, parameterized.TestCase):
     @parameterized.parameters(("VALID", 1, 1), ("SAME", 1, 2), ("SAME", 2, 1), ("SAME", 1, 1))
     def test_zero_offsets_equal_conv2d(self, padding, stride, dilation):
@@ -40,44 +19,6 @@ class DeformConv2dTest(tf.test.TestCase, parameterized.TestCase):
         offsets = tf.zeros([*expected.shape[:3], 18])
         actual = tfo.nn.deform_conv2d(features, offsets, filters, padding=padding, strides=stride, dilations=dilation)
         self.assertAllClose(actual, expected, rtol=0, atol=2e-5)
-
-    @parameterized.parameters((tf.float16, 2**-11), (tf.bfloat16, 2**-8), (tf.float64, 2**-45))
-    def test_zero_offsets_round_sums_once(self, dtype, rounding):
-        generator = np.random.default_rng(0)
-        features, filters = (tf.cast(generator.normal(size=s), dtype) for s in ([1, 6, 7, 16], [3, 3, 16, 8]))
-        exact = tf.nn.conv2d(tf.cast(features, tf.float64), tf.cast(filters, tf.float64), 1, "SAME")
-        actual = tfo.nn.deform_conv2d(features, tf.zeros([1, 6, 7, 18]), filters, padding="SAME")
-        # Sums of 16-bit products are float32, like those above.
-        sums = 0 if dtype == tf.float64 else 2e-5
-        self.assertAllClose(tf.cast(actual, tf.float64), exact, rtol=1.001 * rounding, atol=sums + 1e-12)
-
-    @parameterized.parameters("valid", "same", "one number")
-    def test_gradients_equal_differences(self, case):
-        shape, filters, places, groups, options = _CASES[case]
-        arguments = _arguments((1, *shape[1:]), filters, places, groups)
-
-        def fn(features, offsets, filters, mask, bias):
-            return tfo.nn.deform_conv2d(features, offsets, filters, mask=mask, bias=bias, **options)
-
-        tfo.testing.assert_gradients(fn, list(arguments))
-
-    def test_batches_above_32(self):
-        arguments = [tf.constant(a) for a in _arguments((35, 5, 4, 2), (3, 3, 2, 2), (3, 2))]
-        offsets_before = arguments[1]
-
-        def run(features, offsets, filters, mask):
-            with tf.GradientTape() as tape:
-                tape.watch([features, offsets, filters, mask])
-                result = tfo.nn.deform_conv2d(features, offsets, filters, mask=mask)
-            return result, tape.gradient(result, [features, offsets, filters, mask])
-
-        result, gradients = run(*arguments[:4])
-        parts = [run(*(a[i : i + 1] for a in arguments[:2]), arguments[2], arguments[3][i : i + 1]) for i in range(35)]
-        self.assertAllClose(result, tf.concat([r for r, _ in parts], 0), rtol=1e-12, atol=1e-12)
-        for i in (0, 1, 3):
-            self.assertAllClose(gradients[i], tf.concat([g[i] for _, g in parts], 0), rtol=1e-12, atol=1e-12)
-        self.assertAllClose(gradients[2], sum(g[2] for _, g in parts), rtol=1e-11, atol=1e-11)
-        self.assertIs(arguments[1], offsets_before)
 
     def test_16_bit_features_are_read_at_float32_places(self):
         # At 1999.25, float16 places would be whole.
@@ -115,37 +56,16 @@ class DeformConv2DLayerTest(tf.test.TestCase, parameterized.TestCase):
         ]
         self.assertAllClose(result, tf.concat(expected, -1), rtol=0, atol=1e-5)
 
-    def test_learns_offsets_and_mask(self):
-        features = tf.constant(np.random.default_rng(0).normal(size=[2, 6, 6, 4]), tf.float32)
-        layer = tfo.layers.DeformConv2D(3, 3, padding="same", modulated=True)
-        with tf.GradientTape() as tape:
-            result = tf.reduce_sum(layer(features) ** 2)
-        self.assertLen(layer.trainable_variables, 4)
-        for d in tape.gradient(result, layer.trainable_variables):
-            self.assertGreater(np.abs(d).max(), 0)
-
-    def test_equals_the_op_with_its_offsets(self):
-        generator = np.random.default_rng(1)
-        features = tf.constant(generator.normal(size=[1, 6, 7, 2]), tf.float32)
-        layer = tfo.layers.DeformConv2D(3, 3, padding=1, modulated=True, offset_groups=2, use_bias=False)
-        layer.build(features.shape)
-        layer.offset_kernel.assign(generator.normal(size=layer.offset_kernel.shape) * 0.3)
-        numbers = tf.nn.conv2d(
-            tf.pad(features, [[0, 0], [1, 1], [1, 1], [0, 0]]), layer.offset_kernel.value, 1, "VALID"
-        )
-        expected = tfo.nn.deform_conv2d(
-            features, numbers[..., :36], layer.kernel.value, mask=tf.sigmoid(numbers[..., 36:]), padding=1
-        )
-        self.assertAllClose(layer(features), expected, rtol=0, atol=1e-5)
-
-    @parameterized.parameters(("valid", 1, 2), ("same", 2, (2, 3)), (((1, 2), (0, 1)), (1, 2), (1, 2)))
-    def test_dilated_offsets_equal_conv2d_and_have_gradients(self, padding, strides, dilations):
+    @parameterized.parameters(
+        ("same", 1, 1), (((1, 1), (1, 1)), 1, 1), ("valid", 1, 2), ("same", 2, (2, 3)),
+        (((1, 2), (0, 1)), (1, 2), (1, 2)),
+    )  # fmt: skip
+    def test_offsets_equal_conv2d_and_have_gradients(self, padding, strides, dilations):
         # In float64, tf.nn.conv2d's gradients refuse dilations on the CPU.
         generator = np.random.default_rng(2)
         features = generator.normal(size=[1, 7, 8, 2])
-        layer = tfo.layers.DeformConv2D(
-            2, (2, 3), strides=strides, padding=padding, dilation_rate=dilations, modulated=True, dtype="float64"
-        )
+        options = {"strides": strides, "padding": padding, "dilation_rate": dilations, "offset_groups": 2}
+        layer = tfo.layers.DeformConv2D(2, (2, 3), **options, modulated=True, dtype="float64")
         layer.build(features.shape)
         for weight in (layer.offset_kernel, layer.offset_bias):
             weight.assign(generator.normal(size=weight.shape) * 0.2)
@@ -161,9 +81,9 @@ class DeformConv2DLayerTest(tf.test.TestCase, parameterized.TestCase):
         )
         expected = tfo.nn.deform_conv2d(
             features,
-            numbers[..., :12],
+            numbers[..., :24],
             layer.kernel.value,
-            mask=tf.sigmoid(numbers[..., 12:]),
+            mask=tf.sigmoid(numbers[..., 24:]),
             strides=strides,
             padding=padding.upper() if isinstance(padding, str) else padding,
             dilations=dilations,

@@ -6,16 +6,6 @@ from absl.testing import parameterized
 
 import tensorflow_ops as tfo
 
-_LEVELS = ((6, 5), (3, 4), (1, 1))
-_PIXELS = sum(h * w for h, w in _LEVELS)
-
-
-def _arguments(batch=2, queries=4, heads=2, depth=5, points=(2, 2, 2), seed=0):
-    generator = np.random.default_rng(seed)
-    shape = [batch, queries, heads, sum(points)]
-    values = generator.normal(size=[batch, _PIXELS, heads, depth])
-    return values, generator.uniform(-0.3, 1.3, [*shape, 2]), generator.normal(size=shape)
-
 
 class MultiscaleDeformableAttentionTest(tf.test.TestCase, parameterized.TestCase):
     def test_a_whole_pixel_has_the_slope_of_the_next_cell(self):

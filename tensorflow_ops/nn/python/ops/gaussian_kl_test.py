@@ -1,6 +1,6 @@
-"""Tests of gaussian_kl: values, gradients, broadcasting, bad input.
+"""Tests of gaussian_kl: tiny variances, axes, broadcasting.
 
-nn_grad_test.py tests higher orders, nn_graph_test.py graphs, nn_memory_test.py memory.
+nn_grad_test.py tests higher orders, nn_memory_test.py memory.
 """
 
 import math
@@ -8,54 +8,25 @@ import math
 import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
-from pairwise_testing import pairwise
 
 import tensorflow_ops as tfo
 
-_NAN = math.nan
-_DTYPES = (tf.float16, tf.bfloat16, tf.float32, tf.float64)
 
-
-def _gaussian(shape, dtype, seed, scale=1.0):
+def _gaussian(shape, seed):
     rng = np.random.default_rng(seed)
-    return tuple(tf.cast(rng.normal(size=shape) * scale, dtype) for _ in range(2))
+    return tuple(tf.constant(rng.normal(size=shape)) for _ in range(2))
 
 
 class ValueTest(parameterized.TestCase, tf.test.TestCase):
-    @pairwise(dtype=_DTYPES, log=(-110.0, 1000.0))
-    def test_variances_beyond_the_dtype(self, dtype, log):
-        mean, log_variance = (tf.cast([[value, value]], dtype) for value in (3.0, log))
-        tensors = [mean, log_variance, mean, log_variance]
-        with tf.GradientTape() as tape:
-            tape.watch(tensors)
-            result = tfo.nn.gaussian_kl(tensors[:2], tensors[2:])
-        self.assertAllEqual(result, [0])
-        for gradient in tape.gradient(result, tensors):
-            self.assertAllEqual(gradient, [[0, 0]])
-        if abs(log) > 110:  # 0.5 is below bfloat16's spacing here
-            return
-        # Log variances that differ by 0.5: half of e^0.5 - 1 - 0.5.
-        result = tfo.nn.gaussian_kl((mean, log_variance + 0.5), (mean, log_variance))
-        self.assertAllClose(result, [math.exp(0.5) - 1.5], rtol=4e-7)
-
     def test_distance_of_means_with_tiny_variances(self):
         """(m_q - m_p)^2 e^-s_p is finite, although e^-s_p overflows."""
         q, p = ((tf.constant([1e-20]), tf.constant([-95.0])), (tf.constant([0.0]), tf.constant([-95.0])))
         expected = 0.5 * np.float64(np.float32(1e-20)) ** 2 * math.exp(95)
         self.assertAllClose(tfo.nn.gaussian_kl(q, p), expected, rtol=1e-5)
 
-    @parameterized.parameters(*zip(_DTYPES, (2, 5, 40, 300), range(4), strict=True))
-    def test_nan_stays_in_its_row(self, dtype, dims, at):
-        tensors = [t.numpy() for t in (*_gaussian([5, dims], dtype, 1), *_gaussian([5, dims], dtype, 2))]
-        expected = tfo.nn.gaussian_kl(tensors[:2], tensors[2:]).numpy()
-        tensors[at][2, dims // 2] = _NAN
-        result = tfo.nn.gaussian_kl(tensors[:2], tensors[2:]).numpy()
-        self.assertTrue(np.isnan(result[2]))
-        np.testing.assert_array_equal(np.delete(result, 2), np.delete(expected, 2))
-
     @parameterized.parameters(0, -2)
     def test_any_axis(self, axis):
-        q, p = _gaussian([3, 4, 5], tf.float64, 1), _gaussian([3, 4, 5], tf.float64, 2)
+        q, p = _gaussian([3, 4, 5], 1), _gaussian([3, 4, 5], 2)
         moved = [[np.moveaxis(t, axis, -1) for t in pair] for pair in (q, p)]
         expected = tfo.nn.gaussian_kl(*moved)
         self.assertAllEqual(tfo.nn.gaussian_kl(q, p, axis=axis), expected)

@@ -30,22 +30,33 @@ def _gradients(function, tensors, upstream):
 
 class LinearCrossEntropyTest(tf.test.TestCase, parameterized.TestCase):
     # With 40,000 classes of 8 bytes a chunk has 256 rows, so 600 rows take three chunks.
-    @pairwise(sizes=[(7, 5, 11), (600, 3, 40_000)], graph=[False, True])
-    def test_equals_the_unchunked_loss(self, sizes, graph):
+    @pairwise(
+        sizes=[(7, 5, 11), (600, 3, 40_000)],
+        graph=[False, True],
+        weighted=[False, True],
+        softcap=[None, 2.5],
+        smoothing=[0.0, 0.1],
+    )
+    def test_equals_the_unchunked_loss(self, sizes, graph, weighted, softcap, smoothing):
         tensors, labels = _problem(*sizes)
         labels[3] = -1
-        options = {"ignore_index": -1, "label_smoothing": 0.1, "z_loss": 0.01}
-        upstream = np.random.default_rng(0).normal(size=sizes[0])
+        options = {
+            **{"ignore_index": -1, "label_smoothing": smoothing, "z_loss": 0.01, "softcap": softcap},
+            **{"class_weights": np.linspace(0, 2, sizes[2]) if weighted else None, "return_log_sum_exp": True},
+        }
+        upstream = np.random.default_rng(0).normal(size=[2, sizes[0]])
 
         def ours(features, weight, bias):
-            return tfo.nn.linear_cross_entropy(features, weight, labels, bias=bias, **options)
+            return tf.stack(tfo.nn.linear_cross_entropy(features, weight, labels, bias=bias, **options))
 
         call = tf.function(ours, input_signature=[tf.TensorSpec([None] * t.shape.rank, t.dtype) for t in tensors])
-        loss, gradients = _gradients(call if graph else ours, tensors, upstream)
-        expected_loss, expected = _gradients(
-            lambda features, weight, bias: _at_once(features, weight, labels, bias, **options), tensors, upstream
+        results, gradients = _gradients(call if graph else ours, tensors, upstream)
+        expected_results, expected = _gradients(
+            lambda features, weight, bias: tf.stack(_at_once(features, weight, labels, bias, **options)),
+            tensors,
+            upstream,
         )
-        self.assertAllClose(loss, expected_loss, rtol=1e-12)
+        self.assertAllClose(results, expected_results, rtol=1e-12)
         for actual, gradient in zip(gradients, expected, strict=True):
             self.assertAllClose(actual, gradient, rtol=1e-9, atol=1e-12)
 
@@ -98,6 +109,17 @@ class LinearCrossEntropyTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual([g.dtype for g in gradients], [tf.bfloat16, tf.float32])
         self.assertAllClose(gradients[1][0, 0], -rows * (1 - 1 / 70_000), rtol=2e-3)
         self.assertAllClose(gradients[1][0, 1:], np.full(69_999, rows / 70_000), rtol=1e-2)
+
+    @parameterized.parameters(tf.float16, tf.bfloat16)
+    def test_softcap_derivative_is_not_rounded(self, dtype):
+        """1 - tanh^2 of logits rounded to 16 bits would have no correct digit where it is small."""
+        features, weight = tf.constant([[1.0]], dtype), tf.constant([[6.0, -6.0]], dtype)
+        with tf.GradientTape() as tape:
+            tape.watch(weight)
+            loss = tfo.nn.linear_cross_entropy(features, weight, [1], softcap=1.5)
+        p = 1 / (1 + np.exp(-2 * 1.5 * np.tanh(4.0)))
+        slope = 1 - np.tanh(4.0) ** 2
+        self.assertAllClose(tape.gradient(loss, weight), [[p * slope, -p * slope]], rtol=1e-2, atol=0)
 
     def test_gradients_have_the_dtypes_of_their_inputs(self):
         (features, weight, bias), labels = _problem(6, 4, 9, tf.float32)

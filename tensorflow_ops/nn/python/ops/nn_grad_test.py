@@ -98,32 +98,6 @@ class HigherOrderTest(parameterized.TestCase, tf.test.TestCase):
             self.assertAllClose(result, expected_result, rtol=1e-9, atol=1e-10)
         self.assertGreater(np.abs(expected[-1]).max(), 0.01)
 
-    @parameterized.parameters(*_FUNCTIONS)
-    def test_gradient_to_upstream(self, name):
-        """The gradient is linear in upstream, so its derivative times upstream is the gradient itself."""
-        function, _, count = _FUNCTIONS[name]
-        tensors = [tf.constant(_random(i)) for i in range(count)]
-
-        def linear(d):
-            with tf.GradientTape() as outer:
-                outer.watch(d)
-                with tf.GradientTape() as tape:
-                    tape.watch(tensors)
-                    y = function(*tensors)
-                gradients = tape.gradient(y, tensors, output_gradients=d)
-                along = tf.add_n([tf.reduce_sum(g * _random(5)) for g in gradients])
-            return outer.gradient(along, d)
-
-        d = tf.constant(_random(3, function(*tensors).shape))
-        slope = linear(d)
-        with tf.GradientTape() as tape:
-            tape.watch(tensors)
-            y = function(*tensors)
-        gradients = tape.gradient(y, tensors, output_gradients=d)
-        along = sum(float(tf.reduce_sum(g * _random(5))) for g in gradients)
-        self.assertAllClose(tf.reduce_sum(slope * d), along, rtol=1e-10)
-        self.assertGreater(abs(along), 1e-3)
-
 
 _MASKABLE = {
     "softmax": tfo.nn.softmax,

@@ -287,6 +287,7 @@ def _label_sequences(fn, *dims, variants=(), bad=(), **options):
             *bad,
         ],
         output_dtype=ROW_DTYPES,
+        second_order=False,
         **options,
     )
 
@@ -345,6 +346,7 @@ SAMPLES |= {
             ({"lengths": tf.constant([4, 4, 0])}, r"labels\[1, 3\] is 9, expected \[0, 5\)"),
             ({"labels": _TAGS[:, :3]}, "labels must be"),
         ],
+        second_order=False,
     ),
     "nn.crf_decode": _crf(
         nn.crf_decode,

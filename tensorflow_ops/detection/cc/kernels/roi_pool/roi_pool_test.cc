@@ -1,6 +1,5 @@
 // Compares roi_pool with plain loops in double: on the CPU at every level and
-// for several thread counts, and with CUDA. The Python tests have values by
-// hand.
+// for several thread counts, and with CUDA.
 #include "tensorflow_ops/detection/cc/kernels/roi_pool/roi_pool.h"
 
 #include <cmath>

@@ -1,7 +1,6 @@
-"""Tests of shapes, graphs and bad input of roi_align, ps_roi_pool, ps_roi_align and multiscale_roi_align."""
+"""Tests of shapes, graphs and bad input of region pooling. The samples have more bad input."""
 
 import itertools
-from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -10,13 +9,6 @@ from absl.testing import parameterized
 import tensorflow_ops as tfo
 from tensorflow_ops.core.python.library import ops
 
-_NAN, _INF = np.nan, np.inf
-_DATA_FORMATS = ("NHWC", "NCHW")
-
-
-def _to_format(nhwc, data_format):
-    return np.transpose(nhwc, [0, 3, 1, 2]) if data_format == "NCHW" else nhwc
-
 
 def _multiscale(features, *arguments, **options):
     """Calls multiscale_roi_align on a pyramid of one map."""
@@ -24,6 +16,7 @@ def _multiscale(features, *arguments, **options):
 
 
 _FUNCTIONS = {
+    "roi_pool": tfo.detection.roi_pool,
     "roi_align": tfo.detection.roi_align,
     "ps_roi_pool": tfo.detection.ps_roi_pool,
     "ps_roi_align": tfo.detection.ps_roi_align,
@@ -31,29 +24,6 @@ _FUNCTIONS = {
 }
 _NAMES = tuple(_FUNCTIONS)
 _POSITION_SENSITIVE = ("ps_roi_pool", "ps_roi_align")
-
-
-class _Zeros(NamedTuple):
-    """Shape and dtype of an array of zeros, short enough for a test's name."""
-
-    shape: tuple
-    dtype: str = "float32"
-
-
-def _arrays(good, bad):
-    """Returns `good` updated with `bad`, as arrays. Values may be arrays, _Zeros, or lists of the good dtype."""
-    arguments = {}
-    for name, value in {**good, **bad}.items():
-        array = np.zeros(*value) if isinstance(value, _Zeros) else np.array(value)
-        arguments[name] = array.astype(good[name].dtype) if isinstance(value, list) else array
-    return arguments
-
-
-def _each_for_one_op(*cases):
-    """Parameters: each case with one of the ops, which share these checks."""
-    return parameterized.parameters(
-        *((name, *case) for name, case in zip(itertools.cycle(_NAMES), cases, strict=False))
-    )
 
 
 class GraphTest(parameterized.TestCase, tf.test.TestCase):
@@ -78,10 +48,11 @@ class GraphTest(parameterized.TestCase, tf.test.TestCase):
         self.assertEqual(pool(2).shape, [3, 2, 5, c])
 
     @parameterized.parameters(
-        ("roi_align", "NHWC"), ("ps_roi_pool", "NCHW"), ("ps_roi_align", "NHWC"), ("multiscale", "NCHW")
-    )
+        ("roi_pool", "NHWC"), ("roi_align", "NHWC"), ("ps_roi_pool", "NCHW"), ("ps_roi_align", "NHWC"),
+        ("multiscale", "NCHW"),
+    )  # fmt: skip
     def test_gradients_keep_static_shapes(self, name, data_format):
-        shape = list(_to_format(np.empty([2, 5, 6, 12]), data_format).shape)
+        shape = [2, 12, 5, 6] if data_format == "NCHW" else [2, 5, 6, 12]
         for features, boxes in ((shape, [3, 4]), ([None] * 4, [None, 4]), (None, None)):
 
             @tf.function(input_signature=[tf.TensorSpec(features, tf.float32), tf.TensorSpec(boxes, tf.float32)])
@@ -90,7 +61,7 @@ class GraphTest(parameterized.TestCase, tf.test.TestCase):
                     tape.watch([x, boxes])
                     y = _FUNCTIONS[name](x, boxes, [0, 1, 0], (2, 3), data_format=data_format)
                 result = tape.gradient(y, [x, boxes])
-                return result[:1] if name == "ps_roi_pool" else result
+                return result[:1] if name.endswith("roi_pool") else result
 
             shapes = [s.as_list() for s in gradients.get_concrete_function().output_shapes]
             expected = [features or [None] * 4, [3, 4]]
@@ -101,6 +72,11 @@ class GraphTest(parameterized.TestCase, tf.test.TestCase):
         with tf.Graph().as_default():
             output = _FUNCTIONS[name](tf.zeros([1, 4, 4, 1]), [[0.0, 0, 1, 1]], [0], 1, name="pooled")
             self.assertEqual(output.op.name, "pooled")
+
+    def test_argmax_is_a_named_result(self):
+        result = tfo.detection.roi_pool_with_argmax(tf.zeros([1, 4, 4, 1]), [[0.0, 0, 1, 1]], [0], 1)
+        self.assertEqual(result._fields, ("output", "argmax"))
+        self.assertIsInstance(result, tfo.detection.RoIPoolWithArgmax)
 
     @parameterized.parameters(*_NAMES)
     def test_output_size_may_be_an_int_a_pair_or_a_tensor(self, name):
@@ -122,44 +98,31 @@ class GraphTest(parameterized.TestCase, tf.test.TestCase):
             features = tf.reshape(tf.range(16, dtype=features_dtype), [1, 4, 4, 1])
             for boxes_dtype in (tf.float32, tf.float64, tf.float16, tf.int32):
                 output = _FUNCTIONS[name](features, tf.constant([[1, 1, 2, 2]], boxes_dtype), [0], 1)
-                self.assertAllEqual(output, [[[[5]]]])
+                self.assertAllEqual(output, [[[[10 if name == "roi_pool" else 5]]]])
 
 
 class BadInputTest(parameterized.TestCase, tf.test.TestCase):
-    """Errors found in Python or in known shapes are ValueErrors, those found at run time InvalidArgumentErrors."""
+    @parameterized.parameters(*_NAMES)
+    def test_output_size_of_unknown_rank(self, name):
+        features, boxes, indices = tf.zeros([2, 4, 5, 12]), tf.zeros([3, 4]), tf.zeros([3], tf.int32)
+        pool = tf.function(
+            lambda size: _FUNCTIONS[name](features, boxes, indices, size),
+            input_signature=[tf.TensorSpec(None, tf.int32)],
+        )
+        too_many = "features must have a multiple of" if name in _POSITION_SENSITIVE else r"in \[1, 2\^20\]"
+        for size, message in (
+            ([0, 2], r"output_size is \(0, 2\)"),
+            ([2, 2, 2], r"output_size must be \(height, width\).*\[3\]"),
+            ([2**20 + 1, 1], too_many),
+        ):
+            with self.assertRaisesRegex(tf.errors.InvalidArgumentError, message):
+                pool(tf.constant(size))
 
-    _GOOD = {  # noqa: RUF012
-        "features": np.zeros([2, 4, 5, 12], np.float32),
-        "boxes": np.zeros([3, 4], np.float32),
-        "box_indices": np.zeros([3], np.int32),
-        "output_size": np.array([2, 2], np.int32),
-    }
-
-    @_each_for_one_op(
-        ({"features": _Zeros((0, 4, 5, 12))}, r"box_indices\[0\] is 0, expected \[0, 0\)"),
-        ({"output_size": [0, 2]}, r"output_size is \(0, 2\)"),
-        ({"output_size": [2**20 + 1, 1]}, r"output_size is \(1048577, 1\), .* in \[1, 2\^20\]"),
-        ({"output_size": np.array([2**32 + 2, 2], np.int64)}, r"output_size is \(2147483647, 2\)"),
-        ({"output_size": [2, 2, 2]}, r"output_size must be \(height, width\).*\[3\]"),
-    )
-    def test_at_run_time(self, name, bad, message):
-        arguments = _arrays(self._GOOD, bad)
-        # Position-sensitive ops need more channels for so many bins, which is a shape error.
-        too_many = name in _POSITION_SENSITIVE and arguments["output_size"].max() > 2**20
-        message = "features must have a multiple of" if too_many else message
-        is_shape_error = " must be " in message or too_many
-        with self.assertRaisesRegex(ValueError if is_shape_error else tf.errors.InvalidArgumentError, message):
-            _FUNCTIONS[name](*map(tf.constant, arguments.values()))
-        unknown = [tf.TensorSpec(None, value.dtype) for value in arguments.values()]
-        graph = tf.function(_FUNCTIONS[name], input_signature=unknown)
-        with self.assertRaisesRegex(tf.errors.InvalidArgumentError, message):
-            graph(*arguments.values())
-
-    @parameterized.product(name=("roi_align", "multiscale"))
+    @parameterized.parameters("roi_pool", "roi_align", "multiscale")
     def test_result_size_that_overflows_64_bits(self, name):
-        features, size = np.zeros([2, 1, 1, 2**24], np.float32), np.array([2**19] * 2)
+        features, boxes, size = tf.zeros([2, 1, 1, 2**24]), tf.zeros([3, 4]), tf.constant([2**19] * 2)
         with self.assertRaisesRegex(tf.errors.InvalidArgumentError, "overflow"):
-            _FUNCTIONS[name](features, self._GOOD["boxes"], self._GOOD["box_indices"], tf.constant(size))
+            _FUNCTIONS[name](features, boxes, [0, 0, 0], size)
 
     def test_too_many_samples_raise(self):
         """Huge sampling_ratio, output_size or d_output for a small map."""
@@ -186,12 +149,17 @@ class BadInputTest(parameterized.TestCase, tf.test.TestCase):
                 ops.tensorflow_ops_roi_align_grad(**pooled, features_shape=[1, 3, 4, 1], sampling_ratio=ratio)
             with self.assertRaisesRegex(tf.errors.InvalidArgumentError, message):
                 ops.tensorflow_ops_roi_align_boxes_grad(**pooled, features=features, sampling_ratio=ratio)
+            if ratio == 0:
+                argmax = tf.zeros(pooled["d_output"].shape, tf.int32)
+                with self.assertRaisesRegex(tf.errors.InvalidArgumentError, message):
+                    ops.tensorflow_ops_roi_pool_grad(**pooled, features_shape=[1, 3, 4, 1], argmax=argmax)
 
     def test_raw_ops_check_attrs(self):
-        arguments = [tf.constant(value) for value in self._GOOD.values()]
+        arguments = [tf.zeros([2, 4, 5, 12]), tf.zeros([3, 4]), tf.zeros([3], tf.int32), tf.constant([2, 2])]
         for op, extra, message in (
-            (ops.tensorflow_ops_roi_align, {"spatial_scale": _NAN}, "spatial_scale is .*, expected a positive"),
+            (ops.tensorflow_ops_roi_align, {"spatial_scale": np.nan}, "spatial_scale is .*, expected a positive"),
             (ops.tensorflow_ops_ps_roi_pool, {"spatial_scale": 0.0}, "spatial_scale is 0, expected a positive"),
+            (ops.tensorflow_ops_roi_pool, {"spatial_scale": -0.5}, "spatial_scale is -0.5, expected a positive"),
             (
                 ops.tensorflow_ops_roi_align,
                 {"sampling_ratio": 1025},
@@ -212,11 +180,11 @@ class BadInputTest(parameterized.TestCase, tf.test.TestCase):
     @parameterized.product(dtype=((tf.float32, tf.float64), (tf.bfloat16, tf.float64), (tf.float64, tf.float32)))
     def test_raw_ops_require_boxes_of_the_features_dtype(self, dtype):
         features, boxes = tf.zeros([1, 4, 4, 1], dtype[0]), tf.zeros([1, 4], dtype[1])
-        for op in (ops.tensorflow_ops_roi_align, ops.tensorflow_ops_ps_roi_pool, ops.tensorflow_ops_ps_roi_align):
+        for name in ("roi_pool", *_POSITION_SENSITIVE, "roi_align"):
             with self.assertRaisesRegex(
                 tf.errors.InvalidArgumentError, "boxes are .*, expected .* with these features"
             ):
-                op(features, boxes, [0], [1, 1])
+                getattr(ops, f"tensorflow_ops_{name}")(features, boxes, [0], [1, 1])
 
 
 class GradientOpsTest(parameterized.TestCase, tf.test.TestCase):
@@ -225,30 +193,36 @@ class GradientOpsTest(parameterized.TestCase, tf.test.TestCase):
     _SHAPE = (2, 4, 5, 12)
 
     @parameterized.parameters(
-        ({"d_output": _Zeros((1, 2, 2, 4))}, "d_output"),
-        ({"d_output": _Zeros((2, 2, 2, 12))}, "d_output"),
-        ({"d_output": _Zeros((2, 2, 12))}, "d_output"),
-        ({"boxes": _Zeros((1, 5))}, r"boxes must be \[K, 4\].*\[1,5\]"),
-        ({"box_indices": [2]}, r"box_indices\[0\] is 2, expected \[0, 2\)"),
-        ({"features_shape": [2, 4, 5]}, "features_shape must have 4 sizes"),
-        ({"features_shape": [2, -4, 5, 12]}, "-4"),
+        ({"d_output": tf.zeros([1, 2, 2, 4])}, "d_output"),
+        ({"d_output": tf.zeros([2, 2, 2, 12])}, "d_output"),
+        ({"d_output": tf.zeros([2, 2, 12])}, "d_output"),
+        ({"boxes": tf.zeros([1, 5])}, r"boxes must be \[K, 4\].*\[1,5\]"),
+        ({"box_indices": tf.constant([2])}, r"box_indices\[0\] is 2, expected \[0, 2\)"),
+        ({"features_shape": tf.constant([2, 4, 5], tf.int64)}, "features_shape must have 4 sizes"),
+        ({"features_shape": tf.constant([2, -4, 5, 12], tf.int64)}, "-4"),
     )
     def test_mismatched_inputs_raise(self, bad, message):
-        good = {
-            "d_output": np.zeros([1, 2, 2, 12], np.float32),
-            "boxes": np.zeros([1, 4], np.float32),
-            "box_indices": np.array([0], np.int32),
-            "features_shape": np.array(self._SHAPE, np.int64),
+        arguments = {
+            **{"d_output": tf.zeros([1, 2, 2, 12]), "boxes": tf.zeros([1, 4]), "box_indices": tf.constant([0])},
+            **{"features_shape": tf.constant(self._SHAPE, tf.int64), **bad},
         }
-        arguments = {name: tf.constant(value) for name, value in _arrays(good, bad).items()}
         features = tf.zeros(self._SHAPE)
         by_position = (arguments["d_output"], features, arguments["boxes"], arguments["box_indices"])
-        calls = [lambda: ops.tensorflow_ops_roi_align_grad(**arguments)]
+        argmax = tf.zeros(arguments["d_output"].shape, tf.int32)
+        calls = [
+            lambda: ops.tensorflow_ops_roi_align_grad(**arguments),
+            lambda: ops.tensorflow_ops_roi_pool_grad(**arguments, argmax=argmax),
+        ]
         if "features_shape" not in bad:
             calls.append(lambda: ops.tensorflow_ops_roi_align_boxes_grad(*by_position))
         for call in calls:
             with self.assertRaisesRegex((ValueError, tf.errors.InvalidArgumentError), message):
                 call()
+
+    def test_argmax_of_another_shape_raises(self):
+        d_output, argmax, shape = tf.zeros([1, 2, 2, 3]), tf.zeros([1, 2, 3, 3], tf.int32), tf.constant([2, 4, 5, 3])
+        with self.assertRaisesRegex(ValueError, r"argmax must have d_output's shape.*\[1,2,3,3\]"):
+            ops.tensorflow_ops_roi_pool_grad(d_output, argmax, [[0.0] * 4], [0], tf.cast(shape, tf.int64))
 
     def test_overflowing_features_shape_is_an_error_in_a_graph(self):
         # TensorFlow's tape, and XLA, would end the process for such shapes.
@@ -273,6 +247,9 @@ class GradientOpsTest(parameterized.TestCase, tf.test.TestCase):
         for dims in itertools.permutations((2**20, 0)):
             d_output = tf.zeros([1, *dims, 2])
             d_features = ops.tensorflow_ops_roi_align_grad(d_output, boxes, indices, shape)
+            self.assertAllEqual(d_features, tf.zeros([1, 4, 4, 2]))
+            argmax = tf.zeros(d_output.shape, tf.int32)
+            d_features = ops.tensorflow_ops_roi_pool_grad(d_output, argmax, boxes, indices, shape)
             self.assertAllEqual(d_features, tf.zeros([1, 4, 4, 2]))
             d_boxes = ops.tensorflow_ops_roi_align_boxes_grad(d_output, features, boxes, indices)
             self.assertAllEqual(d_boxes, tf.zeros([1, 4]))
