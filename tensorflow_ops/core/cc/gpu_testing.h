@@ -4,6 +4,7 @@
 #define TENSORFLOW_OPS_CORE_CC_GPU_TESTING_H_
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <functional>
 #include <new>
@@ -78,7 +79,9 @@ void WithScratch(Device device, [[maybe_unused]] const Bytes& scratch_bytes,
 }
 
 // A GPU whose sums are fast, and one whose sums are deterministic.
-inline std::vector<Gpu> Gpus() { return {{}, {nullptr, nullptr, true}}; }
+inline std::array<Gpu, 2> Gpus() {
+  return {Gpu{}, Gpu{nullptr, nullptr, true}};
+}
 
 // What compute(device, &results) makes of `results`: on the CPU for several
 // numbers of threads, which must not change bits, on a GPU once for each of
