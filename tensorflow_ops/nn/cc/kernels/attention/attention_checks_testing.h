@@ -9,7 +9,7 @@
 #include <type_traits>
 #include <vector>
 
-#include "tensorflow_ops/nn/cc/kernels/attention/attention_dropout.h"
+#include "tensorflow_ops/nn/cc/kernels/attention/attention.h"
 #include "tensorflow_ops/nn/cc/kernels/attention/attention_testing.h"
 
 namespace tfo::testing {
