@@ -13,9 +13,9 @@ namespace tfo {
 namespace {
 
 using testing::GpuVector;
-using testing::HaveSameBits;
+using testing::kOnCpu;
+using testing::kOnGpu;
 using testing::Text;
-using testing::ThreadedCpu;
 using testing::ToGpu;
 
 using Real = long double;
@@ -330,14 +330,6 @@ void CheckLoss(const Run& on_device) {
     }
   }
 }
-
-// On one thread and on three, which return the same bits.
-const auto kOnCpu = [](const auto& run) {
-  const auto one = run(ThreadedCpu(1));
-  TFO_EXPECT(HaveSameBits(one, run(ThreadedCpu(3))));
-  return one;
-};
-const auto kOnGpu = [](const auto& run) { return run(Gpu()); };
 
 TFO_TEST(BoxIou, FloatPairs) { CheckPairs<float>(kOnCpu); }
 TFO_TEST(BoxIou, DoublePairs) { CheckPairs<double>(kOnCpu); }

@@ -66,27 +66,27 @@ struct Result {
 
 template <typename T>
 BeamSearchStepArgs<T> ArgsOf(const Problem<T>& p, Result<T>& r) {
-  BeamSearchStepArgs<T> args{};
-  args.batch = p.batch;
-  args.beams = p.beams;
-  args.vocabulary = p.vocabulary;
-  args.beam_width = r.width;
-  args.length_penalty = p.length_penalty;
-  args.tokens = {p.rule, static_cast<int64_t>(p.eos_ids.size()),
-                 p.eos_ids.data()};
-  args.logits = p.logits.data();
-  args.log_probs = p.log_probs.data();
-  args.finished = reinterpret_cast<const bool*>(p.finished.data());
-  args.lengths = p.lengths.data();
-  if (!p.forbidden.empty()) {
-    args.forbidden = reinterpret_cast<const bool*>(p.forbidden.data());
-  }
-  args.next_log_probs = r.log_probs.data();
-  args.token_ids = r.tokens.data();
-  args.parent_ids = r.parents.data();
-  args.next_finished = reinterpret_cast<bool*>(r.finished.data());
-  args.next_lengths = r.lengths.data();
-  return args;
+  const auto flags = [](const GpuVector<char>& values) {
+    return values.empty() ? nullptr
+                          : reinterpret_cast<const bool*>(values.data());
+  };
+  const int64_t num_eos = p.eos_ids.size();
+  return {p.batch,
+          p.beams,
+          p.vocabulary,
+          r.width,
+          p.length_penalty,
+          {p.rule, num_eos, p.eos_ids.data()},
+          p.logits.data(),
+          p.log_probs.data(),
+          flags(p.finished),
+          p.lengths.data(),
+          flags(p.forbidden),
+          r.log_probs.data(),
+          r.tokens.data(),
+          r.parents.data(),
+          reinterpret_cast<bool*>(r.finished.data()),
+          r.lengths.data()};
 }
 
 template <typename T, typename Device = Cpu>
