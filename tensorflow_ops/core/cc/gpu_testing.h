@@ -4,6 +4,7 @@
 #define TENSORFLOW_OPS_CORE_CC_GPU_TESTING_H_
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <functional>
 #include <new>
@@ -75,6 +76,47 @@ void WithScratch(Device device, [[maybe_unused]] const Bytes& scratch_bytes,
   } else {
     run(device);
   }
+}
+
+// What run(device) returns: on the CPU with the same bits on one thread and on
+// three; on a GPU.
+inline constexpr auto kOnCpu = [](const auto& run) {
+  const auto one = run(ThreadedCpu(1));
+  TFO_EXPECT(HaveSameBits(one, run(ThreadedCpu(3))));
+  return one;
+};
+inline constexpr auto kOnGpu = [](const auto& run) { return run(Gpu()); };
+
+// A GPU whose sums are fast, and one whose sums are deterministic.
+inline std::array<Gpu, 2> Gpus() {
+  return {Gpu{}, Gpu{nullptr, nullptr, true}};
+}
+
+// What compute(device, &results) makes of `results`: on the CPU for several
+// numbers of threads, which must not change bits, on a GPU once for each of
+// Gpus(), with scratch_bytes(gpu) of scratch memory.
+template <typename Results, typename Bytes, typename Compute>
+std::vector<Results> ComputeOn(const Cpu&, const Results& results, const Bytes&,
+                               const Compute& compute) {
+  std::vector<Results> all(3, results);
+  compute(ThreadedCpu(1), &all[0]);
+  compute(ThreadedCpu(2), &all[1]);
+  compute(ThreadedCpu(7), &all[2]);
+  TFO_EXPECT(all[1].HasBitsOf(all[0]) && all[2].HasBitsOf(all[0]));
+  return {all[0]};
+}
+template <typename Results, typename Bytes, typename Compute>
+std::vector<Results> ComputeOn(const Gpu&, const Results& results,
+                               const Bytes& scratch_bytes,
+                               const Compute& compute) {
+  std::vector<Results> all;
+  for (const Gpu& gpu : Gpus()) {
+    Results& to = all.emplace_back(results);
+    WithScratch(
+        gpu, [&] { return scratch_bytes(gpu); },
+        [&](const Gpu& on) { compute(on, &to); });
+  }
+  return all;
 }
 
 // Times `run` on the GPU, by events, each time after the L2 cache was

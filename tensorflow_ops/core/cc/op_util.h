@@ -159,7 +159,7 @@ absl::Status ReadNumber(::tensorflow::OpKernelConstruction* ctx,
 // Converts an algorithm's error to a status.
 absl::Status ToStatus(Error error);
 
-// Calls run(device); on a GPU with scratch_bytes() of scratch memory.
+// Calls run(device); on a GPU with scratch_bytes(gpu) of scratch memory.
 template <typename Device, typename Bytes, typename Run>
 absl::Status RunWithScratch(::tensorflow::OpKernelContext* ctx,
                             [[maybe_unused]] const Bytes& scratch_bytes,
@@ -168,7 +168,7 @@ absl::Status RunWithScratch(::tensorflow::OpKernelContext* ctx,
   ::tensorflow::Tensor scratch;
   if constexpr (std::is_same_v<Device, Gpu>) {
     TF_RETURN_IF_ERROR(
-        AllocateScratch(ctx, scratch_bytes(), &scratch, &device));
+        AllocateScratch(ctx, scratch_bytes(device), &scratch, &device));
   }
   return ToStatus(run(device));
 }

@@ -90,6 +90,21 @@ const char* NameOf() {
                                     : "bfloat16 ";
 }
 
+// Calls body(T()) for every dtype.
+template <typename Body>
+void ForTypes(const Body& body) {
+  body(float());
+  body(double());
+  body(Half());
+  body(BFloat16());
+}
+
+// x in a narrower type.
+template <typename T>
+T Rounded(double x) {
+  return Narrow<T>(static_cast<Accumulator<T>>(x));
+}
+
 // Prints what differs and where, for the first failures of a test, and makes
 // the run fail; the test continues.
 void Fail(const char* file, int line, const std::string& message);
@@ -201,26 +216,34 @@ __attribute__((weak)) Error WaitForGpu();
 
 namespace tfo::testing {
 
+// Expects NaN where NaN is expected, else values within `tolerance` of
+// `expected`, relative to it or, below 1, absolute.
+template <typename T>
+void ExpectNear(const char* name, const T* actual,
+                const std::vector<double>& expected, double tolerance) {
+  for (size_t i = 0; i < expected.size(); ++i) {
+    const double value = Widen(actual[i]), e = expected[i];
+    if (value == e || (std::isnan(value) && std::isnan(e))) continue;
+    const double most = tolerance * std::max(1.0, std::abs(e));
+    if (std::abs(value - e) <= most) continue;
+    return Fail(__FILE__, __LINE__,
+                Text(name, "[", i, "] of ", expected.size(), " is ", value,
+                     ", expected ", e, " in ", 8 * sizeof(T), " bits"));
+  }
+}
+
 // Expects what an algorithm computes to be near what a plain loop in double
-// computes: off by a few roundings of T, relative to it or, below 1, absolute.
+// computes: off by a few roundings of T.
 template <typename T, typename A>
 void ExpectClose(const char* name, const std::vector<T, A>& actual,
                  const std::vector<double>& expected) {
-  constexpr double kTolerance = std::is_same_v<T, double>  ? 1e-12
-                                : std::is_same_v<T, float> ? 1e-5
-                                : std::is_same_v<T, Half>  ? 1e-3
-                                                           : 8e-3;
   TFO_EXPECT_EQ(actual.size(), expected.size());
-  for (size_t i = 0; i < expected.size() && i < actual.size(); ++i) {
-    const double value = Widen(actual[i]);
-    const double most = kTolerance * std::max(1.0, std::abs(expected[i]));
-    if (std::abs(value - expected[i]) <= most) continue;
-    std::ostringstream message;
-    message << name << "[" << i << "] of " << expected.size() << " is " << value
-            << ", expected " << expected[i] << " in " << 8 * sizeof(T)
-            << " bits";
-    return Fail(__FILE__, __LINE__, message.str());
-  }
+  if (actual.size() != expected.size()) return;
+  ExpectNear(name, actual.data(), expected,
+             std::is_same_v<T, double>  ? 1e-12
+             : std::is_same_v<T, float> ? 1e-5
+             : std::is_same_v<T, Half>  ? 1e-3
+                                        : 8e-3);
 }
 
 }  // namespace tfo::testing

@@ -43,7 +43,7 @@ def _words(seed, *counters):
 
 
 def _with_dropout(weights, seed, dropout):
-    """Drops weights by their places (attention_dropout.h), and scales the others."""
+    """Drops weights by their places (attention.h), and scales the others."""
     threshold = math.floor(65536 * dropout + 0.5)
     batch, heads, queries, keys = tf.unstack(tf.shape(weights), 4)
     row = expand(tf.range(batch * heads), 1, 2)

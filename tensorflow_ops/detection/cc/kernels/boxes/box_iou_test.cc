@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <limits>
 
 #include "tensorflow_ops/core/cc/gpu_testing.h"
 
@@ -14,21 +13,18 @@ namespace tfo {
 namespace {
 
 using testing::GpuVector;
-using testing::HaveSameBits;
-using testing::ThreadedCpu;
+using testing::kOnCpu;
+using testing::kOnGpu;
+using testing::Text;
 using testing::ToGpu;
 
 using Real = long double;
 
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
-constexpr double kInf = std::numeric_limits<double>::infinity();
 constexpr BoxMetric kMetrics[] = {BoxMetric::kIou, BoxMetric::kGiou,
                                   BoxMetric::kDiou, BoxMetric::kCiou};
-
-std::string Text(Real x) {
-  std::ostringstream text;
-  text << x;
-  return text.str();
+const char* NameOf(BoxMetric metric) {
+  constexpr const char* kNames[] = {"iou", "giou", "diou", "ciou"};
+  return kNames[static_cast<int>(metric)];
 }
 
 Real Positive(Real x) { return x > 0 ? x : 0; }
@@ -75,7 +71,7 @@ bool Read(const C* from, bool yxyx, Real* box) {
 template <typename C>
 Real ReferenceOf(BoxMetric metric, const C* a, const C* b, bool yxyx) {
   Real box1[4], box2[4], alpha = -1;
-  if (!Read(a, yxyx, box1) || !Read(b, yxyx, box2)) return kNan;
+  if (!Read(a, yxyx, box1) || !Read(b, yxyx, box2)) return NAN;
   return Reference(metric, box1, box2, &alpha);
 }
 
@@ -126,9 +122,9 @@ GpuVector<C> MakeBoxes(int64_t count, uint32_t seed, bool regular) {
                                                     {2, 1, 2, 5},
                                                     {5, 0, 1, 3},
                                                     {5, 5, 1, 1},
-                                                    {0, 0, kNan, 1},
-                                                    {0, 0, kInf, 1},
-                                                    {-kInf, 0, 1, 1},
+                                                    {0, 0, NAN, 1},
+                                                    {0, 0, INFINITY, 1},
+                                                    {-INFINITY, 0, 1, 1},
                                                     {-3e38, -3e38, 3e38, 3e38},
                                                     {0, 0, 3e38, 1e38},
                                                     {0, 0, 1e10, 2e10},
@@ -196,35 +192,24 @@ struct Pairs {
     for (size_t i = 0; i < d_iou.size(); i += 3) d_iou[i] = 0;
   }
   bool IsYxyx() const { return args.format == BoxFormat::kYxyx; }
-  template <typename Device>
-  GpuVector<C> Run(const Device& device) const {
-    GpuVector<C> iou(d_iou.size(), C(-7));
-    TFO_EXPECT_RUNS(
-        BoxIou<C>(device, {args, boxes1.data(), boxes2.data(), iou.data()}));
-    return iou;
-  }
-  template <typename Device>
-  GpuVector<C> RunGrad(const Device& device) const {
-    GpuVector<C> d(boxes1.size() + boxes2.size(), C(-7));
-    TFO_EXPECT_RUNS(
-        BoxIouGrad<C>(device, {args, d_iou.data(), boxes1.data(), boxes2.data(),
-                               d.data(), d.data() + boxes1.size()}));
-    return d;
-  }
-
-  void CheckValues(const GpuVector<C>& iou, int64_t step = 1) const {
+  template <typename OnDevice>
+  void CheckValues(const OnDevice& on_device, int64_t step = 1) const {
+    const auto iou = on_device([&](const auto& device) {
+      GpuVector<C> to(d_iou.size(), C(-7));
+      TFO_EXPECT_RUNS(
+          BoxIou<C>(device, {args, boxes1.data(), boxes2.data(), to.data()}));
+      return to;
+    });
     for (int64_t i = 0; i < static_cast<int64_t>(iou.size()); i += step) {
       const int64_t row = i / args.columns, batch = row / args.rows;
       const int64_t column = batch * args.columns + i % args.columns;
       const Real expected = ReferenceOf(args.metric, &boxes1[4 * row],
                                         &boxes2[4 * column], IsYxyx());
       if (IsNear<C>(iou[i], expected, 1)) continue;
-      return testing::Fail(__FILE__, __LINE__,
-                           "metric " +
-                               std::to_string(static_cast<int>(args.metric)) +
-                               " of boxes " + std::to_string(row) + " and " +
-                               std::to_string(column) + " is " + Text(iou[i]) +
-                               ", expected " + Text(expected));
+      return testing::Fail(
+          __FILE__, __LINE__,
+          Text(NameOf(args.metric), " of boxes ", row, " and ", column, " is ",
+               iou[i], ", expected ", expected));
     }
   }
 
@@ -249,50 +234,44 @@ struct Pairs {
       }
       for (int c = 0; c < 4; ++c) {
         if (IsNear<C>(d[4 * i + c], expected[c], unit)) continue;
-        return testing::Fail(__FILE__, __LINE__,
-                             "gradient of metric " +
-                                 std::to_string(static_cast<int>(args.metric)) +
-                                 " to boxes" + (to_rows ? "1[" : "2[") +
-                                 std::to_string(i) + ", " + std::to_string(c) +
-                                 "] is " + Text(d[4 * i + c]) + ", expected " +
-                                 Text(expected[c]));
+        return testing::Fail(
+            __FILE__, __LINE__,
+            Text("gradient of ", NameOf(args.metric), " to boxes",
+                 to_rows ? "1[" : "2[", i, ", ", c, "] is ", d[4 * i + c],
+                 ", expected ", expected[c]));
       }
     }
   }
-  void CheckGrads(const GpuVector<C>& d) const {
+  template <typename OnDevice>
+  void CheckGrads(const OnDevice& on_device) const {
+    const auto d = on_device([&](const auto& device) {
+      GpuVector<C> to(boxes1.size() + boxes2.size(), C(-7));
+      TFO_EXPECT_RUNS(BoxIouGrad<C>(
+          device, {args, d_iou.data(), boxes1.data(), boxes2.data(), to.data(),
+                   to.data() + boxes1.size()}));
+      return to;
+    });
     CheckGrad(d.data(), true);
     CheckGrad(d.data() + boxes1.size(), false);
   }
 };
-
-// Runs on one thread and on three, expects the same bits.
-template <typename Function>
-auto OnCpu(const Function& run) {
-  const auto one = run(ThreadedCpu(1));
-  TFO_EXPECT(HaveSameBits(one, run(ThreadedCpu(3))));
-  return one;
-}
 
 template <typename C, typename Run>
 void CheckPairs(const Run& on_device) {
   for (const BoxMetric metric : kMetrics) {
     for (const BoxFormat format : {BoxFormat::kXyxy, BoxFormat::kYxyx}) {
       const Pairs<C> wild({metric, format, 2, 19, 37});
-      wild.CheckValues(
-          on_device([&](const auto& device) { return wild.Run(device); }));
+      wild.CheckValues(on_device);
       const Pairs<C> regular({metric, format, 2, 11, 70}, true);
-      regular.CheckGrads(on_device(
-          [&](const auto& device) { return regular.RunGrad(device); }));
+      regular.CheckGrads(on_device);
     }
   }
   for (const auto& [batch, rows, columns] : std::vector<std::array<int64_t, 3>>{
            {0, 2, 2}, {2, 0, 3}, {2, 3, 0}, {1, 1, 1}, {1, 70, 1}}) {
     const Pairs<C> pairs(
         {BoxMetric::kGiou, BoxFormat::kXyxy, batch, rows, columns}, true);
-    pairs.CheckValues(
-        on_device([&](const auto& device) { return pairs.Run(device); }));
-    pairs.CheckGrads(
-        on_device([&](const auto& device) { return pairs.RunGrad(device); }));
+    pairs.CheckValues(on_device);
+    pairs.CheckGrads(on_device);
   }
 }
 
@@ -327,9 +306,7 @@ void CheckLoss(const Run& on_device) {
       });
       for (int64_t i = 0; i < count; ++i) {
         const C *const a = &boxes1[4 * i], *const b = &boxes2[4 * i];
-        const std::string name = "metric " +
-                                 std::to_string(static_cast<int>(metric)) +
-                                 ", pair " + std::to_string(i);
+        const std::string name = Text(NameOf(metric), ", pair ", i);
         if (!IsNear<C>(1 - loss[i], ReferenceOf(metric, a, b, yxyx), 1)) {
           testing::Fail(__FILE__, __LINE__, name);
         }
@@ -345,18 +322,14 @@ void CheckLoss(const Run& on_device) {
               continue;
             }
             testing::Fail(__FILE__, __LINE__,
-                          name + ": gradient " + std::to_string(c) + " of " +
-                              std::to_string(side) + " is " + Text(2 * value) +
-                              ", expected " + Text(grad[c]));
+                          Text(name, ": gradient ", c, " of ", side, " is ",
+                               2 * value, ", expected ", grad[c]));
           }
         }
       }
     }
   }
 }
-
-const auto kOnCpu = [](const auto& run) { return OnCpu(run); };
-const auto kOnGpu = [](const auto& run) { return run(Gpu()); };
 
 TFO_TEST(BoxIou, FloatPairs) { CheckPairs<float>(kOnCpu); }
 TFO_TEST(BoxIou, DoublePairs) { CheckPairs<double>(kOnCpu); }
@@ -370,9 +343,7 @@ TFO_CUDA_TEST(BoxIou, CudaDoubleLoss) { CheckLoss<double>(kOnGpu); }
 TFO_TEST(BoxIou, StreamedRowsThatStartAnywhere) {
   const Pairs<float> pairs({BoxMetric::kCiou, BoxFormat::kXyxy, 1, 2200, 2003},
                            true);
-  pairs.CheckValues(
-      OnCpu([&](const auto& device) { return pairs.Run(device); }),
-      /*step=*/101);
+  pairs.CheckValues(kOnCpu, /*step=*/101);
 }
 
 // No epsilon: a perfect box has loss 0 and gradient 0, also one of 3 pixels in
@@ -408,8 +379,6 @@ TFO_CUDA_TEST(BoxIou, CudaPerfectBoxes) {
   CheckPerfectBoxes<double>(kOnGpu);
 }
 
-constexpr const char* kNames[] = {"iou", "giou", "diou", "ciou"};
-
 GpuVector<float> BenchmarkBoxes(int64_t n, uint32_t seed) {
   auto boxes = testing::RandomOnGpu<float>(4 * n, seed);
   for (int64_t i = 0; i < n; ++i) {
@@ -423,15 +392,14 @@ TFO_BENCHMARK(BoxIou, Pairs) {
   const auto boxes1 = BenchmarkBoxes(n, 1), boxes2 = BenchmarkBoxes(n, 2);
   GpuVector<float> overlaps(n * n);
   for (const BoxMetric metric : kMetrics) {
-    testing::TimeOnGpu(testing::Text("float32 box_iou [", n, ", ", n, "] ",
-                                     kNames[static_cast<int>(metric)]),
-                       4 * (n * n + 8 * n), 0, [&](const Gpu& gpu) {
-                         return BoxIou<float>(
-                             gpu, {{metric, BoxFormat::kXyxy, 1, n, n},
-                                   boxes1.data(),
-                                   boxes2.data(),
-                                   overlaps.data()});
-                       });
+    testing::TimeOnGpu(
+        testing::Text("float32 box_iou [", n, ", ", n, "] ", NameOf(metric)),
+        4 * (n * n + 8 * n), 0, [&](const Gpu& gpu) {
+          return BoxIou<float>(gpu, {{metric, BoxFormat::kXyxy, 1, n, n},
+                                     boxes1.data(),
+                                     boxes2.data(),
+                                     overlaps.data()});
+        });
   }
 }
 TFO_BENCHMARK(BoxIou, Loss) {
@@ -441,20 +409,19 @@ TFO_BENCHMARK(BoxIou, Loss) {
   GpuVector<float> loss(n), to_boxes1(4 * n), to_boxes2(4 * n);
   for (const BoxMetric metric : {BoxMetric::kGiou, BoxMetric::kCiou}) {
     const BoxIouLossSpec args = {metric, BoxFormat::kXyxy, n};
-    testing::TimeOnGpu(testing::Text("float32 box_iou_loss ", n, " ",
-                                     kNames[static_cast<int>(metric)]),
-                       36 * n, 0, [&](const Gpu& gpu) {
-                         return BoxIouLoss<float>(
-                             gpu,
-                             {args, boxes1.data(), boxes2.data(), loss.data()});
-                       });
-    testing::TimeOnGpu(testing::Text("float32 box_iou_loss_grad ", n, " ",
-                                     kNames[static_cast<int>(metric)]),
-                       68 * n, 0, [&](const Gpu& gpu) {
-                         return BoxIouLossGrad<float>(
-                             gpu, {args, d.data(), boxes1.data(), boxes2.data(),
-                                   to_boxes1.data(), to_boxes2.data()});
-                       });
+    testing::TimeOnGpu(
+        testing::Text("float32 box_iou_loss ", n, " ", NameOf(metric)), 36 * n,
+        0, [&](const Gpu& gpu) {
+          return BoxIouLoss<float>(
+              gpu, {args, boxes1.data(), boxes2.data(), loss.data()});
+        });
+    testing::TimeOnGpu(
+        testing::Text("float32 box_iou_loss_grad ", n, " ", NameOf(metric)),
+        68 * n, 0, [&](const Gpu& gpu) {
+          return BoxIouLossGrad<float>(
+              gpu, {args, d.data(), boxes1.data(), boxes2.data(),
+                    to_boxes1.data(), to_boxes2.data()});
+        });
   }
 }
 

@@ -49,9 +49,10 @@ class MulticlassNmsOp : public OpKernel {
     OP_REQUIRES_OK(ctx, AllocateOutputs(ctx, &args.indices, &args.class_ids,
                                         &args.positions, &args.counts));
     OP_REQUIRES_OK(
-        ctx, RunWithScratch<Device>(
-                 ctx, [&] { return MulticlassNmsScratchBytes(args); },
-                 [&](const Device& d) { return MulticlassNms(d, args); }));
+        ctx,
+        RunWithScratch<Device>(
+            ctx, [&](const Gpu&) { return MulticlassNmsScratchBytes(args); },
+            [&](const Device& d) { return MulticlassNms(d, args); }));
   }
 
  private:

@@ -79,7 +79,7 @@ class CountedNmsOp : public CountedKernel<Device> {
     TF_RETURN_IF_ERROR(ReadLimit(ctx, "max_outputs", -1, &args.max_outputs));
     TF_RETURN_IF_ERROR(AllocateResults(ctx, results, &args));
     return RunWithScratch<Device>(
-        ctx, [&] { return kScratchBytes(args); },
+        ctx, [&](const Gpu&) { return kScratchBytes(args); },
         [&](const Device& device) { return kRun(device, args); });
   }
 

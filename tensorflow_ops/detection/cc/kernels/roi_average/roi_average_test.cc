@@ -14,7 +14,6 @@ namespace {
 
 using testing::GpuVector;
 using testing::HaveSameBits;
-using testing::kNan;
 using testing::MakeFixedProblem;
 using testing::MakeRandomProblem;
 using testing::OneLevel;
@@ -27,12 +26,6 @@ using testing::WorstError;
 // Float sums of some hundred terms.
 template <typename T>
 constexpr double kTolerance = sizeof(T) == 8 ? 1e-12 : 1e-5;
-
-Gpu MakeGpu(bool deterministic) {
-  Gpu gpu;
-  gpu.deterministic = deterministic;
-  return gpu;
-}
 
 template <typename T>
 struct Result {
@@ -89,32 +82,28 @@ void ExpectNear(const Result<T>& actual,
   }
 }
 
-// The CPU returns the same bits for any number of threads.
-template <typename T>
-void Check(const Cpu&, const RoiProblem<T>& problem,
+// The CPU returns the same bits for any number of threads, a deterministic GPU
+// in every run.
+template <typename Device, typename T>
+void Check(const Device&, const RoiProblem<T>& problem,
            const testing::Caller& caller = {}) {
   const testing::Case of_test(caller, testing::NameOf<T>(), "boxes ",
                               problem.NumBoxes(), ", outputs ",
                               problem.d_output.size());
-  const Result<T> actual = Run(ThreadedCpu(1), problem);
-  ExpectNear(actual, testing::ReferenceAverage(problem));
-  for (int threads : {2, 3, 7}) {
-    ExpectSameBits(actual, Run(ThreadedCpu(threads), problem));
-  }
-}
-
-// A deterministic GPU returns the same bits in every run.
-template <typename T>
-void Check(const Gpu&, const RoiProblem<T>& problem,
-           const testing::Caller& caller = {}) {
-  const testing::Case of_test(caller, testing::NameOf<T>(), "boxes ",
-                              problem.NumBoxes(), ", outputs ",
-                              problem.d_output.size());
-  const Result<T> actual = Run(MakeGpu(true), problem);
   const auto expected = testing::ReferenceAverage(problem);
-  ExpectNear(actual, expected);
-  ExpectNear(Run(MakeGpu(false), problem), expected);
-  ExpectSameBits(actual, Run(MakeGpu(true), problem));
+  if constexpr (std::is_same_v<Device, Gpu>) {
+    const auto [fast, deterministic] = testing::Gpus();
+    const Result<T> actual = Run(deterministic, problem);
+    ExpectNear(actual, expected);
+    ExpectNear(Run(fast, problem), expected);
+    ExpectSameBits(actual, Run(deterministic, problem));
+  } else {
+    const Result<T> actual = Run(ThreadedCpu(1), problem);
+    ExpectNear(actual, expected);
+    for (int threads : {2, 3, 7}) {
+      ExpectSameBits(actual, Run(ThreadedCpu(threads), problem));
+    }
+  }
 }
 
 template <typename T>
@@ -179,10 +168,9 @@ void CheckRandom() {
     }
   }
 }
-TFO_CUDA_TEST(RoiAverage, CudaFloat) { CheckRandom<float>(); }
-TFO_CUDA_TEST(RoiAverage, CudaDouble) { CheckRandom<double>(); }
-TFO_CUDA_TEST(RoiAverage, CudaHalf) { CheckRandom<Half>(); }
-TFO_CUDA_TEST(RoiAverage, CudaBFloat16) { CheckRandom<BFloat16>(); }
+TFO_CUDA_TEST(RoiAverage, CudaEqualsReference) {
+  testing::ForTypes([](auto type) { CheckRandom<decltype(type)>(); });
+}
 
 TFO_CUDA_TEST(RoiAverage, CudaSeveralLevels) {
   Sizes sizes;
@@ -284,7 +272,7 @@ void ExpectFiniteForEnormousBoxes(const Device& device) {
       }
       for (float value : result.d_maps[0]) TFO_EXPECT(std::isfinite(value));
       if constexpr (std::is_same_v<Device, Gpu>) {
-        const auto fast = Run(MakeGpu(false), problem);
+        const auto fast = Run(Gpu(), problem);
         for (size_t i = 0; i < fast.d_maps[0].size(); ++i) {
           TFO_EXPECT(std::abs(fast.d_maps[0][i] - result.d_maps[0][i]) < 1e-6);
         }
@@ -296,7 +284,7 @@ TFO_TEST(RoiAverage, EnormousBoxes) {
   ExpectFiniteForEnormousBoxes(ThreadedCpu(2));
 }
 TFO_CUDA_TEST(RoiAverage, CudaEnormousBoxes) {
-  ExpectFiniteForEnormousBoxes(MakeGpu(true));
+  ExpectFiniteForEnormousBoxes(testing::Gpus()[1]);
 }
 
 // NaN reaches the result from pixels with weight only.
@@ -305,10 +293,10 @@ TFO_TEST(RoiAverage, NanInPixelsWithAndWithoutWeight) {
   problem.maps = {GpuVector<float>(16, 2)};
   problem.AddBox({1, 1, 2, 2}, 0);  // one sample, on pixel (1, 1)
   problem.d_output = {1};
-  problem.maps[0][2] = problem.maps[0][6] = problem.maps[0][9] = kNan;
+  problem.maps[0][2] = problem.maps[0][6] = problem.maps[0][9] = NAN;
   const auto without = Run(ThreadedCpu(1), problem);
   TFO_EXPECT_EQ(without.output[0], 2.0f);
-  problem.maps[0][5] = kNan;
+  problem.maps[0][5] = NAN;
   TFO_EXPECT(std::isnan(Run(ThreadedCpu(1), problem).output[0]));
 }
 
@@ -323,9 +311,9 @@ void ExpectNanStaysInItsBox(const Device& device) {
       problem.AddBox({x, y, x + 2, y + 2}, 0);
     }
     problem.maps = {GpuVector<float>(6 * 6 * 4, 1)};
-    problem.maps[0][(2 * 6 + 3) * 4] = kNan;
+    problem.maps[0][(2 * 6 + 3) * 4] = NAN;
     problem.d_output.assign(9 * 4, 1);
-    problem.d_output[4 * 4] = kNan;
+    problem.d_output[4 * 4] = NAN;
     const auto result = Run(device, problem);
     for (size_t i = 0; i < result.output.size(); ++i) {
       TFO_EXPECT_EQ(std::isnan(result.output[i]), i == 4 * 4);
@@ -341,8 +329,7 @@ TFO_TEST(RoiAverage, NanStaysInItsBox) {
   ExpectNanStaysInItsBox(ThreadedCpu(2));
 }
 TFO_CUDA_TEST(RoiAverage, CudaNanStaysInItsBox) {
-  ExpectNanStaysInItsBox(MakeGpu(true));
-  ExpectNanStaysInItsBox(MakeGpu(false));
+  for (const Gpu& gpu : testing::Gpus()) ExpectNanStaysInItsBox(gpu);
 }
 
 // Without boxes, channels or pixels, all results are written as zeros.
@@ -364,8 +351,7 @@ void ExpectZeros(const Device& device) {
 }
 TFO_TEST(RoiAverage, NothingToDo) { ExpectZeros(ThreadedCpu(2)); }
 TFO_CUDA_TEST(RoiAverage, CudaNothingToDo) {
-  ExpectZeros(MakeGpu(true));
-  ExpectZeros(MakeGpu(false));
+  for (const Gpu& gpu : testing::Gpus()) ExpectZeros(gpu);
 }
 
 template <typename T>

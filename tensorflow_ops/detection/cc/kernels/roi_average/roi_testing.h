@@ -3,7 +3,6 @@
 #define TENSORFLOW_OPS_DETECTION_CC_KERNELS_ROI_AVERAGE_ROI_TESTING_H_
 
 #include <cmath>
-#include <limits>
 #include <random>
 #include <utility>
 #include <vector>
@@ -12,9 +11,6 @@
 #include "tensorflow_ops/detection/cc/kernels/roi_average/roi_average.h"
 
 namespace tfo::testing {
-
-inline constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
-inline constexpr float kInf = std::numeric_limits<float>::infinity();
 
 template <typename T>
 struct RoiProblem {
@@ -111,9 +107,9 @@ RoiProblem<T> MakeFixedProblem(RoiBins bins, RoiSampling sampling,
                              {1.25f, 2, 2.3f, 2.9f},
                              {9, 4, 3, 8},
                              {3, 8, 9, 4},
-                             {kNan, 0, 5, 5},
-                             {0, 0, kInf, 5},
-                             {-kInf, 0, 5, 5},
+                             {NAN, 0, 5, 5},
+                             {0, 0, INFINITY, 5},
+                             {-INFINITY, 0, 5, 5},
                              {-1e30f, -1e30f, 1e30f, 1e30f},
                              {0, 0, 5, 5},
                              {0, 0, 5, 5},
@@ -202,10 +198,10 @@ RoiProblem<T> MakeRandomProblem(const Sizes& sizes, uint32_t seed) {
     int32_t image = random() % 2;
     switch (k % 19) {  // malformed boxes
       case 3:
-        box[k % 4] = kNan;
+        box[k % 4] = NAN;
         break;
       case 7:
-        box[2] = kInf;
+        box[2] = INFINITY;
         break;
       case 9:
         std::swap(box[1], box[3]);

@@ -3,7 +3,6 @@
 #include "tensorflow_ops/detection/cc/kernels/roi_pool/roi_pool.h"
 
 #include <cmath>
-#include <limits>
 
 #include "tensorflow_ops/core/cc/gpu_testing.h"
 #include "tensorflow_ops/detection/cc/kernels/roi/roi_boxes_testing.h"
@@ -14,9 +13,6 @@ namespace {
 using testing::GpuVector;
 using testing::HaveSameBits;
 using testing::ToGpu;
-
-constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
-constexpr float kInf = std::numeric_limits<float>::infinity();
 
 template <typename T>
 struct Problem {
@@ -40,8 +36,8 @@ GpuVector<T> MakeFeatures(int64_t size, bool with_bad_values) {
   for (size_t i = 0; i < features.size(); i += 5) {
     features[i] = Narrow<T>(0.25f);
     if (!with_bad_values) continue;
-    if (i % 3 == 0) features[i] = Narrow<T>(-kInf);
-    if (i % 35 == 0) features[i] = Narrow<T>(kNan);
+    if (i % 3 == 0) features[i] = Narrow<T>(-INFINITY);
+    if (i % 35 == 0) features[i] = Narrow<T>(NAN);
   }
   return features;
 }
@@ -61,9 +57,9 @@ Problem<T> MakeProblem(int64_t channels, bool with_bad_values) {
                                                  {-2.5f, -0.5f, 4, 3},
                                                  {9, 4, 3, 8},
                                                  {3, 8, 9, 4},
-                                                 {kNan, 0, 5, 5},
-                                                 {0, 0, kInf, 5},
-                                                 {-kInf, 0, 5, 5},
+                                                 {NAN, 0, 5, 5},
+                                                 {0, 0, INFINITY, 5},
+                                                 {-INFINITY, 0, 5, 5},
                                                  {-1e30f, -1e30f, 1e30f, 1e30f},
                                                  {0, 0, 5, 5},
                                                  {0, 0, 5, 5},
@@ -259,38 +255,31 @@ void ExpectGradientsEqualReference(const Device& device, int64_t channels,
 }
 
 // Channel counts with and without a remainder after whole vectors and packs.
-constexpr int64_t kChannels[] = {1, 8, 37, 160};
-
-template <typename T>
-void ExpectCpuEqualsReference() {
-  for (int threads : {1, 3}) {
-    for (int64_t channels : kChannels) {
-      ExpectPoolEqualsReference<T>(testing::ThreadedCpu(threads), channels);
-      ExpectGradientsEqualReference<T>(testing::ThreadedCpu(threads), channels);
+TFO_TEST(RoiPool, CpuEqualsReference) {
+  testing::ForTypes([](auto type) {
+    using T = decltype(type);
+    for (int threads : {1, 3}) {
+      const Cpu cpu = testing::ThreadedCpu(threads);
+      for (int64_t channels : {1, 8, 37, 160}) {
+        ExpectPoolEqualsReference<T>(cpu, channels);
+        ExpectGradientsEqualReference<T>(cpu, channels);
+      }
     }
-  }
+  });
 }
-TFO_TEST(RoiPool, CpuFloat) { ExpectCpuEqualsReference<float>(); }
-TFO_TEST(RoiPool, CpuDouble) { ExpectCpuEqualsReference<double>(); }
-TFO_TEST(RoiPool, CpuHalf) { ExpectCpuEqualsReference<Half>(); }
-TFO_TEST(RoiPool, CpuBFloat16) { ExpectCpuEqualsReference<BFloat16>(); }
 
 // Emulated kernels are slow, so this covers a few sizes only.
-template <typename T>
-void ExpectCudaEqualsReference() {
-  for (int64_t channels : {1, 8, 133}) {
-    ExpectPoolEqualsReference<T>(Gpu{}, channels);
-    for (const bool deterministic : {false, true}) {
-      Gpu gpu;
-      gpu.deterministic = deterministic;
-      ExpectGradientsEqualReference<T>(gpu, channels);
+TFO_CUDA_TEST(RoiPool, CudaEqualsReference) {
+  testing::ForTypes([](auto type) {
+    using T = decltype(type);
+    for (int64_t channels : {1, 8, 133}) {
+      ExpectPoolEqualsReference<T>(Gpu{}, channels);
+      for (const Gpu& gpu : testing::Gpus()) {
+        ExpectGradientsEqualReference<T>(gpu, channels);
+      }
     }
-  }
+  });
 }
-TFO_CUDA_TEST(RoiPool, CudaFloat) { ExpectCudaEqualsReference<float>(); }
-TFO_CUDA_TEST(RoiPool, CudaDouble) { ExpectCudaEqualsReference<double>(); }
-TFO_CUDA_TEST(RoiPool, CudaHalf) { ExpectCudaEqualsReference<Half>(); }
-TFO_CUDA_TEST(RoiPool, CudaBFloat16) { ExpectCudaEqualsReference<BFloat16>(); }
 
 template <typename Device>
 void ExpectEmptySizesWork(const Device& device) {
@@ -330,11 +319,7 @@ TFO_TEST(RoiPool, CpuEmptySizes) {
   ExpectEmptySizesWork(testing::ThreadedCpu(2));
 }
 TFO_CUDA_TEST(RoiPool, CudaEmptySizes) {
-  for (const bool deterministic : {false, true}) {
-    Gpu gpu;
-    gpu.deterministic = deterministic;
-    ExpectEmptySizesWork(gpu);
-  }
+  for (const Gpu& gpu : testing::Gpus()) ExpectEmptySizesWork(gpu);
 }
 
 template <typename T>

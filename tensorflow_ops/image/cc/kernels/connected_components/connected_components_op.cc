@@ -29,14 +29,15 @@ class ConnectedComponentsOp : public OpKernel {
     args.pixel_bytes = ::tensorflow::DataTypeSize(images.dtype());
     args.diagonal = diagonal_;
     args.images = images.data();
-    OP_REQUIRES_OK(
-        ctx,
-        RunWithScratch<Device>(
-            ctx,
-            [&] { return ConnectedComponentsScratch(args.planes).Bytes(); },
-            [&](const Device& device) {
-              return ConnectedComponents(device, args);
-            }));
+    OP_REQUIRES_OK(ctx,
+                   RunWithScratch<Device>(
+                       ctx,
+                       [&](const Gpu&) {
+                         return ConnectedComponentsScratch(args.planes).Bytes();
+                       },
+                       [&](const Device& device) {
+                         return ConnectedComponents(device, args);
+                       }));
   }
 
  private:

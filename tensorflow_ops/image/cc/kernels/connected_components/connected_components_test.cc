@@ -84,10 +84,9 @@ void Check(const Device& device, const std::string& name, const Planes& planes,
   const Result expected = FloodFill(planes, values, diagonal);
   for (size_t i = 0; i < expected.labels.size(); ++i) {
     if (labels[i] == expected.labels[i]) continue;
-    std::ostringstream message;
-    message << "label " << i << " is " << labels[i] << ", expected "
-            << expected.labels[i];
-    testing::Fail(__FILE__, __LINE__, message.str());
+    testing::Fail(__FILE__, __LINE__,
+                  testing::Text("label ", i, " is ", labels[i], ", expected ",
+                                expected.labels[i]));
     break;
   }
   TFO_EXPECT(std::equal(counts.begin(), counts.end(), expected.counts.begin()));

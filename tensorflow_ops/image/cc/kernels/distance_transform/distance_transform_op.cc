@@ -32,11 +32,12 @@ class DistanceTransformOp : public OpKernel {
     args.images = images.data();
     if (images.NumElements() == 0) return;
     OP_REQUIRES_OK(
-        ctx,
-        RunWithScratch<Device>(
-            ctx,
-            [&] { return DistanceScratch(args.planes, sizeof(T)).Bytes(); },
-            [&](const Device& d) { return DistanceTransform(d, args); }));
+        ctx, RunWithScratch<Device>(
+                 ctx,
+                 [&](const Gpu&) {
+                   return DistanceScratch(args.planes, sizeof(T)).Bytes();
+                 },
+                 [&](const Device& d) { return DistanceTransform(d, args); }));
   }
 };
 

@@ -131,10 +131,9 @@ void CheckPatterns(const Device& device, const std::vector<Planes>& sizes,
       for (size_t i = 0; i < squares.size(); ++i) {
         const T expected = Root<T>(squares[i]);
         if (std::memcmp(&actual[i], &expected, sizeof(T)) == 0) continue;
-        std::ostringstream message;
-        message << "distance " << i << " is " << Widen(actual[i])
-                << ", expected " << Widen(expected);
-        testing::Fail(__FILE__, __LINE__, message.str());
+        testing::Fail(__FILE__, __LINE__,
+                      testing::Text("distance ", i, " is ", Widen(actual[i]),
+                                    ", expected ", Widen(expected)));
         break;
       }
     }
@@ -168,10 +167,9 @@ void CheckSpacings(const Device& device, const Planes& planes,
             std::abs(actual[i] - expected) <= 1e-14 * expected) {
           continue;
         }
-        std::ostringstream message;
-        message << "distance " << i << " is " << actual[i] << ", expected "
-                << expected;
-        testing::Fail(__FILE__, __LINE__, message.str());
+        testing::Fail(__FILE__, __LINE__,
+                      testing::Text("distance ", i, " is ", actual[i],
+                                    ", expected ", expected));
         break;
       }
     }
@@ -216,10 +214,10 @@ TFO_TEST(DistanceTransform, SixteenBitsAreRoundedOnce) {
 }
 
 TFO_TEST(DistanceTransform, IsTheNearestZeroPixels) {
-  CheckPatterns<float>(testing::ThreadedCpu(3), testing::MaskSizes());
-  CheckPatterns<double>(testing::ThreadedCpu(2), testing::MaskSizes());
-  CheckPatterns<Half>(testing::ThreadedCpu(2), testing::MaskSizes());
-  CheckPatterns<BFloat16>(testing::ThreadedCpu(2), testing::MaskSizes());
+  testing::ForTypes([](auto type) {
+    CheckPatterns<decltype(type)>(testing::ThreadedCpu(3),
+                                  testing::MaskSizes());
+  });
 }
 
 TFO_TEST(DistanceTransform, SpacingsScaleRowsAndColumns) {

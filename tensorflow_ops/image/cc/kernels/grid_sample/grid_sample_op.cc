@@ -87,10 +87,12 @@ class GridSampleGradOp : public GridSampleOpBase {
         SpecOf(d_features->shape(), grid.shape()), Data<T>(d_output),
         Data<Accumulator<T>>(grid), Data<T>(d_features)};
     OP_REQUIRES_OK(
-        ctx,
-        RunWithScratch<Device>(
-            ctx, [&] { return GridSampleGradScratchBytes(args, sizeof(T)); },
-            [&](const Device& d) { return GridSampleGrad(d, args); }));
+        ctx, RunWithScratch<Device>(
+                 ctx,
+                 [&](const Gpu&) {
+                   return GridSampleGradScratchBytes(args, sizeof(T));
+                 },
+                 [&](const Device& d) { return GridSampleGrad(d, args); }));
   }
 };
 

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <random>
 #include <vector>
 
@@ -169,9 +168,7 @@ TFO_TEST(AveragePrecision, ByHand) {
 }
 
 TFO_TEST(AveragePrecision, NanScoresAreLast) {
-  const double nan = std::numeric_limits<double>::quiet_NaN();
-  const double infinity = std::numeric_limits<double>::infinity();
-  TFO_EXPECT_EQ(Precision({kWrong, kRight}, 1, {nan, -infinity}), 1);
+  TFO_EXPECT_EQ(Precision({kWrong, kRight}, 1, {NAN, -INFINITY}), 1);
 }
 
 }  // namespace

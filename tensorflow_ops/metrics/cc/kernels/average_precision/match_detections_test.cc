@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <numeric>
 #include <random>
 #include <vector>
@@ -15,9 +14,6 @@ namespace tfo {
 namespace {
 
 using testing::ThreadedCpu;
-
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
-constexpr double kInf = std::numeric_limits<double>::infinity();
 
 struct Results {
   std::vector<uint8_t> outcomes;
@@ -234,8 +230,8 @@ TFO_TEST(MatchDetections, AThresholdOf1AllowsForRounding) {
 }
 
 TFO_TEST(MatchDetections, NanScoresAreLast) {
-  const Images one =
-      OneObject({0, 0, 10, 10, 0, 0, 10, 9, 0, 0, 10, 8}, {kNan, -kInf, kNan});
+  const Images one = OneObject({0, 0, 10, 10, 0, 0, 10, 9, 0, 0, 10, 8},
+                               {NAN, -INFINITY, NAN});
   const Results results = one.Run(ThreadedCpu(1));
   const std::vector<int32_t> ranks{1, 0, 2};
   const std::vector<uint8_t> outcomes{kWrong, kRight, kWrong};
@@ -244,11 +240,11 @@ TFO_TEST(MatchDetections, NanScoresAreLast) {
 }
 
 TFO_TEST(MatchDetections, MalformedBoxesDoNotOverlap) {
-  for (const double bad : {kNan, kInf, -kInf}) {
+  for (const double bad : {NAN, INFINITY, -INFINITY}) {
     for (int i = 0; i < 4; ++i) {
       Images one = OneObject({0, 0, 10, 10}, {0.5});
       one.boxes[i] = bad;
-      one.area_ranges = {-kInf, kInf};
+      one.area_ranges = {-INFINITY, INFINITY};
       TFO_EXPECT_EQ(int{one.Run(ThreadedCpu(1)).outcomes[0]}, int{kWrong});
     }
   }

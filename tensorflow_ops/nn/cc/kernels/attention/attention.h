@@ -95,8 +95,8 @@ struct AttentionGradArgs : AttentionOperands<T> {
 // -inf. NaN or +inf among the scores of a query make its row NaN. Sums are of
 // weights up to e^8: values above 1e34 over the number of keys may overflow.
 //
-// Dropout (attention_dropout.h) drops weights e^(s - lse) and scales the
-// others, after lse.
+// Dropout (AttentionDropout) drops weights e^(s - lse) and scales the others,
+// after lse.
 //
 // A GPU rounds weights to T, and clamps lengths.
 template <typename T>
@@ -114,6 +114,103 @@ template <typename T>
 Error AttentionGrad(const Gpu& gpu, const AttentionGradArgs<T>& args);
 template <typename T>
 int64_t AttentionGradScratchBytes(int64_t sums);
+
+// ---- What the kernels of all devices share.
+
+namespace attention {
+
+// The rows and sizes of an example.
+struct Example {
+  int64_t batch;
+  int64_t first_query, queries;  // first_query, first_key: rows of all examples
+  int64_t first_key, keys;
+  int64_t offset;
+};
+// The nearest valid length: those on a GPU may be invalid, since the host
+// cannot check them.
+TFO_HOST_DEVICE inline int64_t ValidLength(int64_t length, int64_t max) {
+  return length < 0 ? 0 : length < max ? length : max;
+}
+template <typename T>
+TFO_HOST_DEVICE inline Example ExampleOf(const AttentionOperands<T>& args,
+                                         int64_t b) {
+  Example e = {b, b * args.queries, args.queries, b * args.keys, args.keys, 0};
+  if (args.lengths != nullptr) {
+    e.queries = ValidLength(args.lengths[b], args.queries);
+  }
+  if (args.key_lengths != nullptr) {
+    e.keys = ValidLength(args.key_lengths[b], args.keys);
+  }
+  if (args.query_splits != nullptr) {
+    e.first_query = ValidLength(args.query_splits[b], args.query_rows);
+    e.queries = ValidLength(
+        ValidLength(args.query_splits[b + 1], args.query_rows) - e.first_query,
+        args.queries);
+  }
+  if (args.key_splits != nullptr) {
+    e.first_key = ValidLength(args.key_splits[b], args.key_rows);
+    e.keys = ValidLength(
+        ValidLength(args.key_splits[b + 1], args.key_rows) - e.first_key,
+        args.keys);
+  }
+  e.offset =
+      args.query_offset != nullptr ? args.query_offset[b] : e.keys - e.queries;
+  return e;
+}
+
+// Where log_sum_exp has query 0 of a head.
+template <typename T>
+TFO_HOST_DEVICE inline int64_t FirstSum(const AttentionOperands<T>& args,
+                                        const Example& example, int64_t head) {
+  return args.query_splits != nullptr
+             ? head * args.query_rows + example.first_query
+             : (example.batch * args.heads + head) * args.queries;
+}
+
+}  // namespace attention
+
+// The weights that attention drops: the place decides, so that all tiles,
+// passes and devices agree.
+//
+// Key j of query t in row r = b * heads + n is kept if the 16-bit word j % 8 of
+// Philox4x32-10 with the key `seed` and the counter (j / 8, t, r, 0) is at
+// least `threshold`; the lower half of each 32-bit word comes first.
+struct AttentionDropout {
+  uint32_t seed[2];
+  uint32_t threshold;  // 65536 * dropout, rounded
+};
+
+inline constexpr int64_t kDropoutKeys = 8;  // of one counter
+
+// The multipliers of Philox4x32, and what each round adds to its key.
+static constexpr uint32_t kPhiloxMultipliers[2] = {0xD2511F53, 0xCD9E8D57};
+static constexpr uint32_t kPhiloxKeys[2] = {0x9E3779B9, 0xBB67AE85};
+
+// 65536 / (65536 - threshold), or 0 if all are dropped.
+TFO_HOST_DEVICE static inline double KeptFactor(
+    const AttentionDropout& dropout) {
+  return dropout.threshold < 65536 ? 65536.0 / (65536 - dropout.threshold) : 0;
+}
+
+// Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3").
+TFO_HOST_DEVICE static inline void Philox(const uint32_t key[2],
+                                          uint32_t counter[4]) {
+  // Constants, since device code cannot read arrays of the host.
+  constexpr uint64_t kFactor0 = kPhiloxMultipliers[0],
+                     kFactor2 = kPhiloxMultipliers[1];
+  constexpr uint32_t kAdded0 = kPhiloxKeys[0], kAdded1 = kPhiloxKeys[1];
+  uint32_t k[2] = {key[0], key[1]};
+  for (int round = 0; round < 10; ++round) {
+    const uint64_t a = kFactor0 * counter[0];
+    const uint64_t b = kFactor2 * counter[2];
+    counter[0] = static_cast<uint32_t>(b >> 32) ^ counter[1] ^ k[0];
+    counter[1] = static_cast<uint32_t>(b);
+    counter[2] = static_cast<uint32_t>(a >> 32) ^ counter[3] ^ k[1];
+    counter[3] = static_cast<uint32_t>(a);
+    k[0] += kAdded0;
+    k[1] += kAdded1;
+  }
+}
 
 }  // namespace tfo
 

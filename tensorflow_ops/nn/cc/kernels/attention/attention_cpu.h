@@ -26,7 +26,7 @@
 #include "tensorflow_ops/core/cc/convert_simd.h"
 #include "tensorflow_ops/core/cc/gemm_simd.h"
 #include "tensorflow_ops/core/cc/int_math.h"
-#include "tensorflow_ops/nn/cc/kernels/attention/attention_example.h"
+#include "tensorflow_ops/nn/cc/kernels/attention/attention.h"
 #include "tensorflow_ops/nn/cc/kernels/attention/attention_simd.h"
 
 namespace tfo {

@@ -9,21 +9,16 @@ namespace {
 
 // Around tiles of 64 rows, of 64 and 32 columns, and chunks of 128 bytes of the
 // depth; depths of packs and not.
-template <typename T>
-void CheckGpuSizes() {
-  CheckGpu(MakeProblem<T>({1, 65, 63, 2, 1, 64, 64}));
-  CheckGpu(MakeProblem<T>({1, 64, 130, 1, 1, 20, 33}));
-  CheckGpu(MakeProblem<T>({1, 1, 5, 6, 3, 1, 1}));
-  CheckGpu(MakeProblem<T>({2, 32, 7, 4, 4, 8, 96}));
-  CheckGpu(MakeProblem<T>({1, 9, 65, 1, 1, 72, 136}));
-  CheckGpu(MakeProblem<T>({1, 5, 70, 1, 1, 300, 270}));
-}
-
 TFO_CUDA_TEST(Attention, KernelsEqualDoubleLoops) {
-  CheckGpuSizes<float>();
-  CheckGpuSizes<double>();
-  CheckGpuSizes<Half>();
-  CheckGpuSizes<BFloat16>();
+  ForTypes([](auto type) {
+    using T = decltype(type);
+    CheckGpu(MakeProblem<T>({1, 65, 63, 2, 1, 64, 64}));
+    CheckGpu(MakeProblem<T>({1, 64, 130, 1, 1, 20, 33}));
+    CheckGpu(MakeProblem<T>({1, 1, 5, 6, 3, 1, 1}));
+    CheckGpu(MakeProblem<T>({2, 32, 7, 4, 4, 8, 96}));
+    CheckGpu(MakeProblem<T>({1, 9, 65, 1, 1, 72, 136}));
+    CheckGpu(MakeProblem<T>({1, 5, 70, 1, 1, 300, 270}));
+  });
 }
 
 TFO_CUDA_TEST(Attention, KernelsOfAllOptionsEqualDoubleLoops) {
@@ -151,11 +146,10 @@ TFO_CUDA_TEST(Attention, KernelsAcceptUnalignedArrays) {
   grad.d_output = d_output.data() + 1;
   grad.d_query = d_query.data() + 1;
   grad.d_value = d_value.data() + 1;
-  GpuVector<char> scratch(
-      AttentionGradScratchBytes<Half>(outputs.log_sum_exp.size()));
-  Gpu gpu;
-  gpu.scratch = scratch.data();
-  TFO_EXPECT_RUNS(AttentionGrad(gpu, grad));
+  const int64_t sums = outputs.log_sum_exp.size();
+  WithScratch(
+      Gpu(), [&] { return AttentionGradScratchBytes<Half>(sums); },
+      [&](const Gpu& on) { TFO_EXPECT_RUNS(AttentionGrad(on, grad)); });
   outputs.output = unshifted(output);
   outputs.d_query = unshifted(d_query);
   outputs.d_value = unshifted(d_value);

@@ -256,15 +256,13 @@ class AttentionGradOpBase : public AttentionOpBase<Device, T> {
     args->log_sum_exp = Data<C>(ctx->input(first + 1));
     args->d_output = Data<T>(ctx->input(first + 2));
     args->d_log_sum_exp = Data<C>(ctx->input(first + 3));
-    Device device = GetDevice<Device>(ctx);
-    Tensor scratch;
-    if constexpr (std::is_same_v<Device, Gpu>) {
-      TF_RETURN_IF_ERROR(AllocateScratch(
-          ctx,
-          AttentionGradScratchBytes<T>(ctx->input(first + 1).NumElements()),
-          &scratch, &device));
-    }
-    return ToStatus(AttentionGrad(device, *args));
+    return RunWithScratch<Device>(
+        ctx,
+        [&](const Gpu&) {
+          return AttentionGradScratchBytes<T>(
+              ctx->input(first + 1).NumElements());
+        },
+        [&](const Device& d) { return AttentionGrad(d, *args); });
   }
   // Without queries all gradients are 0, and key_heads, a divisor, may be 0.
   static bool HasQueries(OpKernelContext* ctx) {

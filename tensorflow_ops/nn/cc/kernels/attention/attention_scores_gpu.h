@@ -6,8 +6,7 @@
 #include <cstdint>
 #include <limits>
 
-#include "tensorflow_ops/nn/cc/kernels/attention/attention_dropout.h"
-#include "tensorflow_ops/nn/cc/kernels/attention/attention_example.h"
+#include "tensorflow_ops/nn/cc/kernels/attention/attention.h"
 #include "tensorflow_ops/nn/cc/kernels/attention/attention_gpu.h"
 
 namespace tfo {

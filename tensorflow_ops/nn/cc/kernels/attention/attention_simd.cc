@@ -49,7 +49,7 @@ TFO_INLINE void MultiplyWide(Bits32 a, uint32_t b, Bits32* high, Bits32* low) {
   *low = reinterpret_cast<Bits32>((even & kLow) | (odd << 32));
 }
 
-// Philox of attention_dropout.h, a counter in each lane.
+// Philox of attention.h, a counter in each lane.
 TFO_INLINE void PhiloxOfLanes(const uint32_t seed[2], Bits32 (&counter)[4]) {
   uint32_t key[2] = {seed[0], seed[1]};
   for (int round = 0; round < 10; ++round) {

@@ -7,7 +7,7 @@
 
 #include "tensorflow_ops/core/cc/cpu_dispatch.h"
 #include "tensorflow_ops/core/cc/float16.h"
-#include "tensorflow_ops/nn/cc/kernels/attention/attention_dropout.h"
+#include "tensorflow_ops/nn/cc/kernels/attention/attention.h"
 
 namespace tfo {
 

@@ -7,15 +7,17 @@
 namespace tfo::testing {
 namespace {
 
-template <typename T>
-void CheckSizes() {
-  // Rows of panels and of blocks that are full, and not.
-  Check(MakeProblem<T>({2, 33, 113, 2, 1, 64, 64}));
-  Check(MakeProblem<T>({1, 130, 225, 1, 1, 20, 33}));
-  Check(MakeProblem<T>({1, 1, 5, 6, 3, 1, 1}));
-  Check(MakeProblem<T>({3, 32, 7, 4, 4, 8, 96}));
-  // Depths of more than a tile has.
-  Check(MakeProblem<T>({1, 9, 12, 2, 2, 300, 270}));
+TFO_TEST(Attention, EqualsDoubleLoops) {
+  ForTypes([](auto type) {
+    using T = decltype(type);
+    // Rows of panels and of blocks that are full, and not.
+    Check(MakeProblem<T>({2, 33, 113, 2, 1, 64, 64}));
+    Check(MakeProblem<T>({1, 130, 225, 1, 1, 20, 33}));
+    Check(MakeProblem<T>({1, 1, 5, 6, 3, 1, 1}));
+    Check(MakeProblem<T>({3, 32, 7, 4, 4, 8, 96}));
+    // Depths of more than a tile has.
+    Check(MakeProblem<T>({1, 9, 12, 2, 2, 300, 270}));
+  });
 }
 
 // Lanes beyond a panel must not decide when sums are corrected.
@@ -25,13 +27,6 @@ TFO_TEST(Attention, PartialPanelsDoNotDependOnThreads) {
   p.spec.left = 11;
   p.query_offset = {0};
   Check(p);
-}
-
-TFO_TEST(Attention, EqualsDoubleLoops) {
-  CheckSizes<float>();
-  CheckSizes<double>();
-  CheckSizes<Half>();
-  CheckSizes<BFloat16>();
 }
 
 TFO_TEST(Attention, OptionsEqualDoubleLoops) {
@@ -54,21 +49,15 @@ TFO_TEST(Attention, PairsOfOptionsEqualDoubleLoops) {
   }
 }
 
-template <typename T>
-void CheckAllOptions() {
-  Problem<T> p = MakeProblem<T>({3, 40, 130, 4, 2, 16, 24});
-  for (int option = 0; option < kNumOptions - 1; ++option) {
-    if (option != 4) AddOption(option, &p);
-  }
-  p.spec.left = 60;
-  Check(p);
-}
-
 TFO_TEST(Attention, AllOptionsTogetherEqualDoubleLoops) {
-  CheckAllOptions<float>();
-  CheckAllOptions<double>();
-  CheckAllOptions<Half>();
-  CheckAllOptions<BFloat16>();
+  ForTypes([](auto type) {
+    auto p = MakeProblem<decltype(type)>({3, 40, 130, 4, 2, 16, 24});
+    for (int option = 0; option < kNumOptions - 1; ++option) {
+      if (option != 4) AddOption(option, &p);
+    }
+    p.spec.left = 60;
+    Check(p);
+  });
 }
 
 TFO_TEST(Attention, MasksAndBiasesBroadcast) {

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "tensorflow_ops/nn/cc/kernels/attention/attention_example.h"
+#include "tensorflow_ops/nn/cc/kernels/attention/attention.h"
 #include "tensorflow_ops/nn/cc/kernels/attention/attention_products_gpu.h"
 
 namespace tfo {

@@ -42,7 +42,7 @@ absl::Status ReadCrfLabels(::tensorflow::OpKernelContext* ctx,
 template <typename Device, typename Args>
 absl::Status RunCrfArgs(::tensorflow::OpKernelContext* ctx, const Args& args) {
   return RunWithScratch<Device>(
-      ctx, [&] { return CrfScratchBytes(args); },
+      ctx, [&](const Gpu&) { return CrfScratchBytes(args); },
       [&](const Device& device) { return RunCrf(device, args); });
 }
 

@@ -67,7 +67,7 @@ void Enumerate(const CrfBatch<T>& b, int64_t i, double* log_z, double* pairs,
   const int64_t length = b.lengths[i], tags = b.tags;
   *log_z = -kInfinity;
   *best = length == 0 ? 0 : -kInfinity;
-  std::vector<int64_t> path(length, 0);
+  std::vector<int64_t> path(length, 0), chosen = path;
   const auto score_of = [&] {
     double score = 0;
     for (int64_t t = 0; t < length; ++t) {
@@ -88,21 +88,19 @@ void Enumerate(const CrfBatch<T>& b, int64_t i, double* log_z, double* pairs,
   // In this order the first of equal scores has the lowest last tags.
   for_all([&](double score) {
     *log_z = LogAdd(*log_z, score);
-    if (score > *best) *best = score;
-  });
-  std::vector<int64_t> chosen;
-  for_all([&](double score) {
-    const std::vector<int64_t> reversed(path.rbegin(), path.rend());
-    if (score == *best && (chosen.empty() || reversed < chosen)) {
-      chosen = reversed;
+    if (score > *best) {
+      *best = score;
+      chosen = path;
     }
+  });
+  for_all([&](double score) {
     const double p = *log_z == -kInfinity ? 0 : std::exp(score - *log_z);
     for (int64_t t = 0; t < length; ++t) {
       marginals[t * tags + path[t]] += p;
       if (t > 0) pairs[path[t - 1] * tags + path[t]] += p;
     }
   });
-  for (int64_t t = 0; t < length; ++t) labels[t] = chosen[length - 1 - t];
+  std::copy(chosen.begin(), chosen.end(), labels);
 }
 
 // The same by recursions in logarithms.
@@ -457,11 +455,17 @@ TFO_DEVICE_TEST(Crf, NoLogLikelihoodIsAboveZero) {
   for (const double log : r.log_likelihood) TFO_EXPECT(log <= 0);
 }
 
-TFO_DEVICE_TEST(Crf, ForbiddenTagsAndTransitions) {
+// Two examples of 3 tags: of 4 frames, and of `frames`.
+CrfBatch<double> TwoExamples(int frames) {
   auto b = RandomCrfBatch<double>(2, 4, 3, 5);
-  b.lengths[1] = 3;
-  for (int i = 12; i < 21; ++i) b.logits[i] = 0.5 * (i % 4);
-  for (int t = 4; t < 7; ++t) b.labels[t] = t % 3;
+  b.lengths[1] = frames;
+  for (int i = 12; i < 12 + 3 * frames; ++i) b.logits[i] = 0.5 * (i % 4);
+  for (int t = 4; t < 4 + frames; ++t) b.labels[t] = t % 3;
+  return b;
+}
+
+TFO_DEVICE_TEST(Crf, ForbiddenTagsAndTransitions) {
+  auto b = TwoExamples(3);
   // A transition and a tag that the labels do not use, and ones that they do.
   for (int i = 0; i < 3; ++i) {
     auto forbidden = b;
@@ -480,10 +484,7 @@ TFO_DEVICE_TEST(Crf, ForbiddenTagsAndTransitions) {
 
 TFO_DEVICE_TEST(Crf, NanStaysInItsExample) {
   for (const double bad : {kNan, kInfinity}) {
-    auto b = RandomCrfBatch<double>(2, 4, 3, 5);
-    b.lengths[1] = 4;
-    for (int i = 12; i < 24; ++i) b.logits[i] = 0.5 * (i % 4);
-    for (int t = 4; t < 8; ++t) b.labels[t] = t % 3;
+    auto b = TwoExamples(4);
     const auto d = Upstream<double>(2);
     Expected e = Compute(b, d, true);
     b.logits[7] = bad;
@@ -509,10 +510,7 @@ TFO_DEVICE_TEST(Crf, NanStaysInItsExample) {
 
 // It takes no transition, so their gradient is the other examples'.
 TFO_DEVICE_TEST(Crf, NanOfOneFrameSparesTransitions) {
-  auto b = RandomCrfBatch<double>(2, 4, 3, 5);
-  b.lengths = {4, 1};
-  b.labels[4] = 1;
-  for (int i = 12; i < 15; ++i) b.logits[i] = 0.5 * (i % 4);
+  auto b = TwoExamples(1);
   const auto d = Upstream<double>(2);
   const Expected e = Compute(b, d, true);
   b.logits[13] = kNan;

@@ -53,10 +53,11 @@ class DeformConvOp : public DeformConvOpBase<T> {
     OP_REQUIRES_OK(ctx, this->Read(ctx, 0, &args));
     args.bias = OptionalData<T>(ctx, "bias");
     args.output = Data<T>(output);
-    OP_REQUIRES_OK(ctx,
-                   RunWithScratch<Device>(
-                       ctx, [&] { return DeformConvScratchBytes<T>(args); },
-                       [&](const Device& d) { return DeformConv(d, args); }));
+    OP_REQUIRES_OK(
+        ctx,
+        RunWithScratch<Device>(
+            ctx, [&](const Gpu&) { return DeformConvScratchBytes<T>(args); },
+            [&](const Device& d) { return DeformConv(d, args); }));
   }
 };
 
@@ -82,15 +83,14 @@ class DeformConvGradOp : public DeformConvOpBase<T> {
     if (OptionalInput(ctx, "bias") != nullptr) {
       args.d_bias = Data<T>(outputs[ctx->num_outputs() - 1]);
     }
-    Device device = GetDevice<Device>(ctx);
-    Tensor scratch;
-    if constexpr (std::is_same_v<Device, Gpu>) {
-      OP_REQUIRES_OK(ctx, AllocateScratch(ctx,
-                                          DeformConvGradScratchBytes<T>(
-                                              args, device.deterministic),
-                                          &scratch, &device));
-    }
-    OP_REQUIRES_OK(ctx, ToStatus(DeformConvGrad(device, args)));
+    OP_REQUIRES_OK(
+        ctx, RunWithScratch<Device>(
+                 ctx,
+                 [&](const Gpu& gpu) {
+                   return DeformConvGradScratchBytes<T>(args,
+                                                        gpu.deterministic);
+                 },
+                 [&](const Device& d) { return DeformConvGrad(d, args); }));
   }
 };
 

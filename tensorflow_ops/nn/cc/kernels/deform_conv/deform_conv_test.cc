@@ -3,11 +3,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <vector>
 
 #include "tensorflow_ops/core/cc/gpu_testing.h"
-#include "tensorflow_ops/core/cc/testing.h"
 
 namespace tfo {
 namespace {
@@ -16,7 +14,6 @@ using testing::ExpectClose;
 using testing::GpuVector;
 using testing::HaveSameBits;
 using testing::RandomValues;
-using testing::ThreadedCpu;
 using testing::ToGpu;
 
 template <typename T>
@@ -95,21 +92,23 @@ void AddTap(const Problem<T>& p, int64_t output, int64_t tap, int64_t group,
   const int64_t of_group = args.channels / args.groups;
   const int64_t outputs = args.out_channels / args.groups;
   const int64_t each = args.channels / args.offset_groups;
-  const auto filter_at = [&](int64_t c, int64_t o) {
-    return (tap * of_group + c % of_group) * args.out_channels + o;
-  };
-  if (std::isnan(y) || std::isnan(x)) {
+  // Calls body(c, at_filter, at_output) for products with the tap's samples.
+  const auto for_products = [&](const auto& body) {
     for (int64_t c = group * each; c < (group + 1) * each; ++c) {
-      for (int64_t o = 0; o < outputs; ++o) {
-        result
-            ->output[output * args.out_channels + c / of_group * outputs + o] =
-            NAN;
+      for (int64_t i = 0; i < outputs; ++i) {
+        const int64_t o = c / of_group * outputs + i;
+        body(c, (tap * of_group + c % of_group) * args.out_channels + o,
+             output * args.out_channels + o);
       }
     }
+  };
+  if (std::isnan(y) || std::isnan(x)) {
+    for_products(
+        [&](int64_t, int64_t, int64_t to) { result->output[to] = NAN; });
     return;
   }
   if (!(std::abs(y) < 1e6 && std::abs(x) < 1e6)) return;
-  std::vector<double> samples(each);
+  std::vector<double> samples(args.channels);
   for (int corner = 0; corner < 4; ++corner) {
     const double at_y = std::floor(y) + corner / 2;
     const double at_x = std::floor(x) + corner % 2;
@@ -120,39 +119,31 @@ void AddTap(const Problem<T>& p, int64_t output, int64_t tap, int64_t group,
     const int64_t pixel =
         (image * args.height + int64_t(at_y)) * args.width + int64_t(at_x);
     for (int64_t c = group * each; c < (group + 1) * each; ++c) {
+      const double value = Widen(p.features[pixel * args.channels + c]);
+      if (fy * fx != 0) samples[c] += mask * fy * fx * value;
+    }
+    for_products([&](int64_t c, int64_t filter, int64_t to) {
       const int64_t from = pixel * args.channels + c;
       const double value = Widen(p.features[from]);
-      if (fy * fx != 0) samples[c - group * each] += mask * fy * fx * value;
-      for (int64_t i = 0; i < outputs; ++i) {
-        const int64_t o = c / of_group * outputs + i;
-        const int64_t filter = filter_at(c, o);
-        const double w = Widen(p.filters[filter]);
-        const double d = Widen(p.d_output[output * args.out_channels + o]);
-        if (fy * fx != 0) {
-          result->output[output * args.out_channels + o] +=
-              w * mask * fy * fx * value;
-          result->features[from] += w * mask * fy * fx * d;
-          result->filters[filter] += mask * fy * fx * value * d;
-          result->mask[at] += w * fy * fx * value * d;
-        }
-        result->offsets[2 * at] +=
-            (corner / 2 ? 1 : -1) * fx * w * mask * value * d;
-        result->offsets[2 * at + 1] +=
-            (corner % 2 ? 1 : -1) * fy * w * mask * value * d;
+      const double w = Widen(p.filters[filter]), d = Widen(p.d_output[to]);
+      if (fy * fx != 0) {
+        result->output[to] += w * mask * fy * fx * value;
+        result->features[from] += w * mask * fy * fx * d;
+        result->filters[filter] += mask * fy * fx * value * d;
+        result->mask[at] += w * fy * fx * value * d;
       }
-    }
+      result->offsets[2 * at] +=
+          (corner / 2 ? 1 : -1) * fx * w * mask * value * d;
+      result->offsets[2 * at + 1] +=
+          (corner % 2 ? 1 : -1) * fy * w * mask * value * d;
+    });
   }
-  for (int64_t c = group * each; round && c < (group + 1) * each; ++c) {
-    const double sample = samples[c - group * each];
-    const double error = Widen(Narrow<T>(static_cast<C>(sample))) - sample;
-    for (int64_t i = 0; i < outputs; ++i) {
-      const int64_t o = c / of_group * outputs + i;
-      const int64_t at_output = output * args.out_channels + o;
-      const int64_t filter = filter_at(c, o);
-      result->output[at_output] += Widen(p.filters[filter]) * error;
-      result->filters[filter] += Widen(p.d_output[at_output]) * error;
-    }
-  }
+  if (!round) return;
+  for_products([&](int64_t c, int64_t filter, int64_t to) {
+    const double error = Widen(testing::Rounded<T>(samples[c])) - samples[c];
+    result->output[to] += Widen(p.filters[filter]) * error;
+    result->filters[filter] += Widen(p.d_output[to]) * error;
+  });
 }
 
 template <typename T>
@@ -205,24 +196,16 @@ struct Outputs {
             p.has_mask ? mask.data() : nullptr,
             p.has_bias ? bias.data() : nullptr};
   }
-  template <typename Device>
-  void Compute(const Device& device, const Problem<T>& p) {
-    TFO_EXPECT_RUNS(DeformConv(device, Args(p)));
-    TFO_EXPECT_RUNS(DeformConvGrad(device, GradArgs(p)));
-  }
-  void ExpectGrads(const Problem<T>& p, const Result& expected) const {
+  void Expect(const Problem<T>& p, bool round_samples) const {
+    const Result expected = Reference(p, round_samples);
+    ExpectClose("output", output, expected.output);
     ExpectClose("d_features", features, expected.features);
     ExpectClose("d_offsets", offsets, expected.offsets);
     ExpectClose("d_filters", filters, expected.filters);
     if (p.has_mask) ExpectClose("d_mask", mask, expected.mask);
     if (p.has_bias) ExpectClose("d_bias", bias, expected.bias);
   }
-  void Expect(const Problem<T>& p, bool round_samples) const {
-    const Result expected = Reference(p, round_samples);
-    ExpectClose("output", output, expected.output);
-    ExpectGrads(p, expected);
-  }
-  bool Equals(const Outputs& other) const {
+  bool HasBitsOf(const Outputs& other) const {
     return HaveSameBits(output, other.output) &&
            HaveSameBits(features, other.features) &&
            HaveSameBits(offsets, other.offsets) &&
@@ -231,43 +214,23 @@ struct Outputs {
   }
 };
 
-// The results on the CPU, which do not depend on the number of threads.
-template <typename T>
-std::vector<Outputs<T>> Run(const Cpu&, const Problem<T>& p) {
-  Outputs<T> one(p);
-  one.Compute(ThreadedCpu(1), p);
-  for (int threads : {2, 7}) {
-    Outputs<T> other(p);
-    other.Compute(ThreadedCpu(threads), p);
-    TFO_EXPECT(other.Equals(one));
-  }
-  return {one};
+// Calls compute(device, &outputs) as ComputeOn does.
+template <typename Device, typename T, typename Compute>
+std::vector<Outputs<T>> ComputeWith(const Device& device, const Problem<T>& p,
+                                    const Compute& compute) {
+  const auto scratch_bytes = [&](const Gpu& gpu) {
+    return std::max(DeformConvScratchBytes<T>(p.args),
+                    DeformConvGradScratchBytes<T>(p.args, gpu.deterministic));
+  };
+  return testing::ComputeOn(device, Outputs<T>(p), scratch_bytes, compute);
 }
 
-// Calls run(gpu) with scratch memory for convolution and gradients.
-template <typename T, typename Body>
-void WithScratch(bool deterministic, const DeformConvShape& args,
-                 const Body& run) {
-  Gpu gpu;
-  gpu.deterministic = deterministic;
-  testing::WithScratch(
-      gpu,
-      [&] {
-        return std::max(DeformConvScratchBytes<T>(args),
-                        DeformConvGradScratchBytes<T>(args, deterministic));
-      },
-      run);
-}
-
-// The results of both kinds of sums.
-template <typename T>
-std::vector<Outputs<T>> Run(const Gpu&, const Problem<T>& p) {
-  std::vector<Outputs<T>> all(2, Outputs<T>(p));
-  for (const bool deterministic : {false, true}) {
-    WithScratch<T>(deterministic, p.args,
-                   [&](const Gpu& gpu) { all[deterministic].Compute(gpu, p); });
-  }
-  return all;
+template <typename Device, typename T>
+std::vector<Outputs<T>> Run(const Device& device, const Problem<T>& p) {
+  return ComputeWith(device, p, [&](const auto& on, Outputs<T>* to) {
+    TFO_EXPECT_RUNS(DeformConv(on, to->Args(p)));
+    TFO_EXPECT_RUNS(DeformConvGrad(on, to->GradArgs(p)));
+  });
 }
 
 template <typename Device, typename T>
@@ -359,16 +322,17 @@ TFO_CUDA_TEST(DeformConvGpu, AcceptsUnalignedArrays) {
   };
   const GpuVector<float> features = shifted(p.features);
   const GpuVector<float> d_output = shifted(p.d_output);
-  Outputs<float> outputs(p);
-  DeformConvArgs<float> forward = outputs.Args(p);
-  forward.features = features.data() + 1;
-  DeformConvGradArgs<float> grad = outputs.GradArgs(p);
-  grad.d_output = d_output.data() + 1;
-  WithScratch<float>(/*deterministic=*/false, p.args, [&](const Gpu& gpu) {
+  const auto compute = [&](const Gpu& gpu, Outputs<float>* to) {
+    DeformConvArgs<float> forward = to->Args(p);
+    forward.features = features.data() + 1;
     TFO_EXPECT_RUNS(DeformConv(gpu, forward));
+    DeformConvGradArgs<float> grad = to->GradArgs(p);
+    grad.d_output = d_output.data() + 1;
     TFO_EXPECT_RUNS(DeformConvGrad(gpu, grad));
-  });
-  outputs.Expect(p, true);
+  };
+  for (const auto& outputs : ComputeWith(Gpu(), p, compute)) {
+    outputs.Expect(p, true);
+  }
 }
 
 // More than a part of the outputs in the gradient to filters, more than a wave.
@@ -381,30 +345,23 @@ TFO_TEST(DeformConv, SumsOfManyOutputsEqualDoubleLoops) {
 
 // NaN, infinite and huge offsets.
 TFO_DEVICE_TEST(DeformConv, WildOffsetsStayOutside) {
-  constexpr float kInfinity = std::numeric_limits<float>::infinity();
   Problem<float> p = MakeProblem<float>(kGroups, true, true);
   const int64_t per_output = 2 * TapsOf(p.args) * p.args.offset_groups;
-  const float wild[] = {NAN, kInfinity, -kInfinity, 1e10f, -3e38f, 3e38f};
+  const float wild[] = {NAN, INFINITY, -INFINITY, 1e10f, -3e38f, 3e38f};
   for (int i = 0; i < 6; ++i) p.offsets[(i + 1) * per_output + i] = wild[i];
+  // The first offset group of one output: two of three groups' channels.
   const Result expected = Reference(p, false);
-  for (const Outputs<float>& outputs : Run(device, p)) {
-    int64_t nans = 0;
-    for (size_t i = 0; i < expected.output.size(); ++i) {
-      const double value = Widen(outputs.output[i]);
-      TFO_EXPECT_EQ(std::isnan(value), std::isnan(expected.output[i]));
-      nans += std::isnan(value);
-    }
-    // The first offset group of one output: two of three groups' channels.
-    TFO_EXPECT_EQ(nans, 8);
-    outputs.ExpectGrads(p, expected);
-  }
+  TFO_EXPECT_EQ(std::count_if(expected.output.begin(), expected.output.end(),
+                              [](double value) { return std::isnan(value); }),
+                8);
+  Check(device, p);
 }
 
 // A tap at exactly -1, where training starts with padding, has weight 0 and the
 // slope of the pixel at 0.
 TFO_TEST(DeformConv, PaddedTapsHaveASlope) {
-  const DeformConvShape args = {1, 1, 1, 1, 1, 1, 1, 1, 1,
-                                1, 1, 1, 0, 1, 1, 1, 1};
+  DeformConvShape args = kOnePixel;
+  args.top = 1;
   Problem<float> p = MakeProblem<float>(args, false, false);
   p.offsets = {0, 0};
   p.features = {3};
@@ -418,8 +375,9 @@ TFO_TEST(DeformConv, PaddedTapsHaveASlope) {
 
 // Neighbors of whole pixels are not read: they may be NaN.
 TFO_TEST(DeformConv, PixelsOfWeightZeroAreNotRead) {
-  const DeformConvShape args = {1, 2, 2, 3, 1, 1, 1, 1, 1,
-                                1, 1, 0, 0, 1, 1, 1, 1};
+  DeformConvShape args = kOnePixel;
+  args.height = args.width = 2;
+  args.channels = 3;
   Problem<float> p = MakeProblem<float>(args, false, false);
   p.offsets = {0, 0};
   for (int i = 3; i < 12; ++i) p.features[i] = NAN;
@@ -431,8 +389,8 @@ TFO_TEST(DeformConv, PixelsOfWeightZeroAreNotRead) {
 // The sample at a whole pixel whose right neighbor is NaN: the only gradient
 // that asks for the neighbor is the slope to the right.
 TFO_DEVICE_TEST(DeformConv, PixelsOfWeightZeroHaveSlopesOnly) {
-  const DeformConvShape args = {1, 1, 2, 1, 1, 1, 1, 1, 1,
-                                1, 1, 0, 0, 1, 1, 1, 1};
+  DeformConvShape args = kOnePixel;
+  args.width = 2;
   Problem<float> p = MakeProblem<float>(args, true, false);
   p.offsets = {0, 0};
   p.features = {1, NAN};

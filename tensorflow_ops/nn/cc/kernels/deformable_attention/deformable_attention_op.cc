@@ -118,16 +118,15 @@ class DeformableAttentionGradOp : public DeformableAttentionOpBase<T> {
       args.queries = args.points = 0;
       for (AttentionLevel& level : args.levels) level.points = 0;
     }
-    Device device = GetDevice<Device>(ctx);
-    Tensor scratch;
-    if constexpr (std::is_same_v<Device, Gpu>) {
-      OP_REQUIRES_OK(ctx,
-                     AllocateScratch(ctx,
-                                     DeformableAttentionGradScratchBytes<T>(
-                                         args, device.deterministic),
-                                     &scratch, &device));
-    }
-    OP_REQUIRES_OK(ctx, ToStatus(DeformableAttentionGrad(device, args)));
+    OP_REQUIRES_OK(ctx, RunWithScratch<Device>(
+                            ctx,
+                            [&](const Gpu& gpu) {
+                              return DeformableAttentionGradScratchBytes<T>(
+                                  args, gpu.deterministic);
+                            },
+                            [&](const Device& d) {
+                              return DeformableAttentionGrad(d, args);
+                            }));
   }
 };
 

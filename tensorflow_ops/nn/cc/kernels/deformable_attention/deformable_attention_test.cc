@@ -3,11 +3,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <vector>
 
 #include "tensorflow_ops/core/cc/gpu_testing.h"
-#include "tensorflow_ops/core/cc/testing.h"
 
 namespace tfo {
 namespace {
@@ -16,7 +14,6 @@ using testing::ExpectClose;
 using testing::GpuVector;
 using testing::HaveSameBits;
 using testing::RandomValues;
-using testing::ThreadedCpu;
 
 template <typename T>
 struct Problem {
@@ -150,18 +147,13 @@ struct Outputs {
     return {p.Inputs(), p.d_output.data(), d_values.data(), d_locations.data(),
             d_weights.data()};
   }
-  template <typename Device>
-  void Compute(const Device& device, const Problem<T>& p) {
-    TFO_EXPECT_RUNS(DeformableAttention(device, Args(p)));
-    TFO_EXPECT_RUNS(DeformableAttentionGrad(device, GradArgs(p)));
-  }
   void Expect(const Result& expected) const {
     ExpectClose("output", output, expected.output);
     ExpectClose("d_values", d_values, expected.d_values);
     ExpectClose("d_locations", d_locations, expected.d_locations);
     ExpectClose("d_weights", d_weights, expected.d_weights);
   }
-  bool Equals(const Outputs& other) const {
+  bool HasBitsOf(const Outputs& other) const {
     return HaveSameBits(output, other.output) &&
            HaveSameBits(d_values, other.d_values) &&
            HaveSameBits(d_locations, other.d_locations) &&
@@ -169,155 +161,83 @@ struct Outputs {
   }
 };
 
-template <typename T>
-void CheckCpu(const Problem<T>& problem, const testing::Caller& caller) {
-  const testing::Case of_test(
-      caller, testing::NameOf<T>(), "batch ", problem.args.batch, ", queries ",
-      problem.args.queries, ", heads ", problem.args.heads);
-  Outputs<T> one(problem);
-  one.Compute(ThreadedCpu(1), problem);
-  one.Expect(Reference(problem));
-  for (int threads : {2, 7}) {
-    Outputs<T> other(problem);
-    other.Compute(ThreadedCpu(threads), problem);
-    TFO_EXPECT(other.Equals(one));
-  }
+template <typename Device, typename T>
+std::vector<Outputs<T>> Run(const Device& device, const Problem<T>& p) {
+  const auto scratch_bytes = [&](const Gpu& gpu) {
+    return DeformableAttentionGradScratchBytes<T>(p.args, gpu.deterministic);
+  };
+  return testing::ComputeOn(
+      device, Outputs<T>(p), scratch_bytes,
+      [&](const auto& on, Outputs<T>* to) {
+        TFO_EXPECT_RUNS(DeformableAttention(on, to->Args(p)));
+        TFO_EXPECT_RUNS(DeformableAttentionGrad(on, to->GradArgs(p)));
+      });
 }
 
-template <typename T>
-void CheckGpu(const Problem<T>& problem, const testing::Caller& caller) {
-  const testing::Case of_test(
-      caller, testing::NameOf<T>(), "batch ", problem.args.batch, ", queries ",
-      problem.args.queries, ", heads ", problem.args.heads);
-  for (bool deterministic : {false, true}) {
-    Gpu gpu;
-    gpu.deterministic = deterministic;
-    Outputs<T> outputs(problem);
-    testing::WithScratch(
-        gpu,
-        [&] {
-          return DeformableAttentionGradScratchBytes<T>(problem.args,
-                                                        deterministic);
-        },
-        [&](const Gpu& on) { outputs.Compute(on, problem); });
-    outputs.Expect(Reference(problem));
-  }
+template <typename Device, typename T>
+void Check(const Device& device, const Problem<T>& p,
+           const testing::Caller& caller = {}) {
+  const testing::Case of_test(caller, testing::NameOf<T>(), "batch ",
+                              p.args.batch, ", queries ", p.args.queries,
+                              ", heads ", p.args.heads);
+  const Result expected = Reference(p);
+  for (const Outputs<T>& outputs : Run(device, p)) outputs.Expect(expected);
 }
 
-// Calls check(problem) for sizes of models, and odd ones.
-template <typename T, typename Check>
-void ForProblems(const Check& check, const testing::Caller& caller = {}) {
-  check(MakeProblem<T>(2, 2, 32, 9, {{9, 7, 4}, {5, 4, 4}, {2, 3, 4}}), caller);
-  check(MakeProblem<T>(1, 1, 67, 5, {{6, 5, 3}, {1, 1, 14}}), caller);
-  check(MakeProblem<T>(3, 2, 1, 7, {{1, 8, 1}, {3, 1, 0}, {2, 2, 20}}), caller);
-  // More channels than a warp has in packs.
-  check(MakeProblem<T>(1, 1, 264, 3, {{4, 3, 2}}), caller);
-  // Few queries of many pixels: heads in groups.
-  check(MakeProblem<T>(1, 5, 35, 3, {{20, 15, 2}, {9, 4, 1}}), caller);
+// Sizes of models, and odd ones.
+TFO_DEVICE_TEST(DeformableAttention, EqualsDoubleLoops) {
+  testing::ForTypes([&](auto type) {
+    using T = decltype(type);
+    Check(device,
+          MakeProblem<T>(2, 2, 32, 9, {{9, 7, 4}, {5, 4, 4}, {2, 3, 4}}));
+    Check(device, MakeProblem<T>(1, 1, 67, 5, {{6, 5, 3}, {1, 1, 14}}));
+    Check(device,
+          MakeProblem<T>(3, 2, 1, 7, {{1, 8, 1}, {3, 1, 0}, {2, 2, 20}}));
+    // More channels than a warp has in packs.
+    Check(device, MakeProblem<T>(1, 1, 264, 3, {{4, 3, 2}}));
+    // Few queries of many pixels: heads in groups.
+    Check(device, MakeProblem<T>(1, 5, 35, 3, {{20, 15, 2}, {9, 4, 1}}));
+  });
 }
 
-TFO_TEST(DeformableAttention, EqualsDoubleLoops) {
-  ForProblems<float>(CheckCpu<float>);
-  ForProblems<double>(CheckCpu<double>);
-  ForProblems<Half>(CheckCpu<Half>);
-  ForProblems<BFloat16>(CheckCpu<BFloat16>);
-}
-
-TFO_CUDA_TEST(DeformableAttention, KernelsEqualDoubleLoops) {
-  ForProblems<float>(CheckGpu<float>);
-  ForProblems<double>(CheckGpu<double>);
-  ForProblems<Half>(CheckGpu<Half>);
-  ForProblems<BFloat16>(CheckGpu<BFloat16>);
-}
-
-// NaN, infinite and huge places; pixels of weight 0 that are NaN.
-template <typename T>
-Problem<T> WildProblem() {
-  constexpr float kInfinity = std::numeric_limits<float>::infinity();
-  Problem<T> problem = MakeProblem<T>(1, 1, 19, 6, {{3, 4, 6}});
-  const float wild[] = {NAN, kInfinity, -kInfinity, 1e10f, -3e38f, 3e38f};
-  for (int i = 0; i < 6; ++i) problem.locations[12 * i + i] = wild[i];
-  return problem;
-}
-
-TFO_TEST(DeformableAttention, WildPlacesStayOutside) {
-  const Problem<float> problem = WildProblem<float>();
-  Outputs<float> outputs(problem);
-  outputs.Compute(ThreadedCpu(2), problem);
-  const Result expected = Reference(problem);
-  int64_t nans = 0;
-  for (size_t i = 0; i < expected.output.size(); ++i) {
-    TFO_EXPECT_EQ(std::isnan(outputs.output[i]),
-                  std::isnan(expected.output[i]));
-    nans += std::isnan(expected.output[i]);
-  }
-  TFO_EXPECT_EQ(nans, 19);  // of the first query
-  ExpectClose("d_values", outputs.d_values, expected.d_values);
-  ExpectClose("d_locations", outputs.d_locations, expected.d_locations);
-  ExpectClose("d_weights", outputs.d_weights, expected.d_weights);
-}
-
-TFO_CUDA_TEST(DeformableAttention, KernelsKeepWildPlacesOutside) {
-  const Problem<float> problem = WildProblem<float>();
-  const Result expected = Reference(problem);
-  for (bool deterministic : {false, true}) {
-    Gpu gpu;
-    gpu.deterministic = deterministic;
-    Outputs<float> outputs(problem);
-    outputs.Compute(gpu, problem);
-    for (size_t i = 0; i < expected.output.size(); ++i) {
-      TFO_EXPECT_EQ(std::isnan(outputs.output[i]),
-                    std::isnan(expected.output[i]));
-    }
-    ExpectClose("d_values", outputs.d_values, expected.d_values);
-    ExpectClose("d_locations", outputs.d_locations, expected.d_locations);
-    ExpectClose("d_weights", outputs.d_weights, expected.d_weights);
-  }
+// NaN, infinite and huge places.
+TFO_DEVICE_TEST(DeformableAttention, WildPlacesStayOutside) {
+  Problem<float> p = MakeProblem<float>(1, 1, 19, 6, {{3, 4, 6}});
+  const float wild[] = {NAN, INFINITY, -INFINITY, 1e10f, -3e38f, 3e38f};
+  for (int i = 0; i < 6; ++i) p.locations[12 * i + i] = wild[i];
+  const std::vector<double> output = Reference(p).output;
+  TFO_EXPECT_EQ(std::count_if(output.begin(), output.end(),
+                              [](double value) { return std::isnan(value); }),
+                19);  // of the first query
+  Check(device, p);
 }
 
 TFO_TEST(DeformableAttention, PixelsOfWeightZeroAreNotRead) {
-  Problem<float> problem = MakeProblem<float>(1, 1, 4, 1, {{2, 2, 1}});
+  Problem<float> p = MakeProblem<float>(1, 1, 4, 1, {{2, 2, 1}});
   // The centre of the first pixel.
-  problem.locations = {0.25f, 0.25f};
-  for (int i = 4; i < 16; ++i) problem.values[i] = NAN;
-  Outputs<float> outputs(problem);
-  outputs.Compute(ThreadedCpu(1), problem);
+  p.locations = {0.25f, 0.25f};
+  for (int i = 4; i < 16; ++i) p.values[i] = NAN;
+  const auto output = Run(Cpu(), p)[0].output;
   for (int c = 0; c < 4; ++c) {
-    TFO_EXPECT_EQ(outputs.output[c], problem.weights[0] * problem.values[c]);
+    TFO_EXPECT_EQ(output[c], p.weights[0] * p.values[c]);
   }
 }
 
 // The sample at a whole pixel whose right neighbor is NaN: the only gradient
 // that asks for the neighbor is the slope to the right.
-Problem<float> ProblemNextToNan() {
-  Problem<float> problem = MakeProblem<float>(1, 1, 1, 1, {{1, 2, 1}});
-  problem.locations = {0.25f, 0.5f};
-  problem.values = {1, NAN};
-  problem.weights = {2};
-  problem.d_output = {1};
-  return problem;
-}
-
-void ExpectGradsNextToNan(const Outputs<float>& outputs) {
-  TFO_EXPECT_EQ(outputs.d_weights[0], 1.0f);
-  TFO_EXPECT(std::isnan(outputs.d_locations[0]));
-  TFO_EXPECT_EQ(outputs.d_locations[1], -2.0f);
-  TFO_EXPECT_EQ(outputs.d_values[0], 2.0f);
-  TFO_EXPECT_EQ(outputs.d_values[1], 0.0f);
-}
-
-TFO_TEST(DeformableAttention, PixelsOfWeightZeroHaveSlopesOnly) {
-  const Problem<float> problem = ProblemNextToNan();
-  Outputs<float> outputs(problem);
-  outputs.Compute(ThreadedCpu(1), problem);
-  ExpectGradsNextToNan(outputs);
-}
-
-TFO_CUDA_TEST(DeformableAttention, KernelsGivePixelsOfWeightZeroSlopesOnly) {
-  const Problem<float> problem = ProblemNextToNan();
-  Outputs<float> outputs(problem);
-  outputs.Compute(Gpu(), problem);
-  ExpectGradsNextToNan(outputs);
+TFO_DEVICE_TEST(DeformableAttention, PixelsOfWeightZeroHaveSlopesOnly) {
+  Problem<float> p = MakeProblem<float>(1, 1, 1, 1, {{1, 2, 1}});
+  p.locations = {0.25f, 0.5f};
+  p.values = {1, NAN};
+  p.weights = {2};
+  p.d_output = {1};
+  for (const Outputs<float>& outputs : Run(device, p)) {
+    TFO_EXPECT_EQ(outputs.d_weights[0], 1.0f);
+    TFO_EXPECT(std::isnan(outputs.d_locations[0]));
+    TFO_EXPECT_EQ(outputs.d_locations[1], -2.0f);
+    TFO_EXPECT_EQ(outputs.d_values[0], 2.0f);
+    TFO_EXPECT_EQ(outputs.d_values[1], 0.0f);
+  }
 }
 
 TFO_CUDA_TEST(DeformableAttention, KernelsAddToUnalignedValues) {
@@ -332,29 +252,14 @@ TFO_CUDA_TEST(DeformableAttention, KernelsAddToUnalignedValues) {
 }
 
 // As the ops pass empty weights.
-template <typename Check>
-void ForNoPoints(const Check& check, const testing::Caller& caller = {}) {
-  Problem<float> problem = MakeProblem<float>(2, 2, 3, 0, {{3, 2, 0}});
-  check(problem, caller);
+TFO_DEVICE_TEST(DeformableAttention, NoPointsHaveZeroGradients) {
+  Check(device, MakeProblem<float>(2, 2, 3, 0, {{3, 2, 0}}));
 }
 
-TFO_TEST(DeformableAttention, NoPointsHaveZeroGradients) {
-  ForNoPoints(CheckCpu<float>);
-}
-
-TFO_CUDA_TEST(DeformableAttention, KernelsAcceptNoPoints) {
-  ForNoPoints(CheckGpu<float>);
-}
-
-TFO_TEST(DeformableAttention, EmptyInputsAreDone) {
-  constexpr int64_t kSizes[][3] = {{0, 4, 3}, {2, 0, 3}, {2, 4, 0}};
-  for (const auto& [batch, channels, queries] : kSizes) {
-    const Problem<float> problem =
-        MakeProblem<float>(batch, 2, channels, queries, {{3, 2, 2}});
-    Outputs<float> outputs(problem);
-    outputs.Compute(ThreadedCpu(2), problem);
-    outputs.Expect(Reference(problem));
-  }
+TFO_TEST(DeformableAttention, AcceptsEmptyInputs) {
+  Check(Cpu(), MakeProblem<float>(0, 2, 4, 3, {{3, 2, 2}}));
+  Check(Cpu(), MakeProblem<float>(2, 2, 0, 3, {{3, 2, 2}}));
+  Check(Cpu(), MakeProblem<float>(2, 2, 4, 0, {{3, 2, 2}}));
 }
 
 template <typename T>

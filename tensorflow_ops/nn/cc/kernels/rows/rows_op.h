@@ -28,7 +28,7 @@ struct RowsOf {
 template <typename Device, typename Args>
 absl::Status RunOnRows(::tensorflow::OpKernelContext* ctx, const Args& args) {
   return RunWithScratch<Device>(
-      ctx, [&] { return RowScratchBytes(args); },
+      ctx, [&](const Gpu&) { return RowScratchBytes(args); },
       [&](const Device& device) { return RunRowFunction(device, args); });
 }
 

@@ -27,10 +27,11 @@ class SequenceLossOp : public OpKernel {
                    AllocateOutputs(ctx, &args.loss, &args.largest, &args.rest));
     args.logits = Data<T>(ctx->input(1));
     args.zero_infinity = zero_infinity_;
-    OP_REQUIRES_OK(ctx,
-                   RunWithScratch<Device>(
-                       ctx, [&] { return SequenceLossScratchBytes(args); },
-                       [&](const Device& d) { return SequenceLoss(d, args); }));
+    OP_REQUIRES_OK(
+        ctx,
+        RunWithScratch<Device>(
+            ctx, [&](const Gpu&) { return SequenceLossScratchBytes(args); },
+            [&](const Device& d) { return SequenceLoss(d, args); }));
   }
 
  private:
@@ -59,9 +60,10 @@ class SequenceLossGradOp : public OpKernel {
     args.largest = Data<Value>(ctx->input(5));
     args.rest = Data<Value>(ctx->input(6));
     OP_REQUIRES_OK(
-        ctx, RunWithScratch<Device>(
-                 ctx, [&] { return SequenceLossScratchBytes(args); },
-                 [&](const Device& d) { return SequenceLossGrad(d, args); }));
+        ctx,
+        RunWithScratch<Device>(
+            ctx, [&](const Gpu&) { return SequenceLossScratchBytes(args); },
+            [&](const Device& d) { return SequenceLossGrad(d, args); }));
   }
 
  private:

@@ -41,22 +41,6 @@ std::vector<double> Widened(const GpuVector<T>& values) {
   return wide;
 }
 
-// NaN where NaN is expected, else within `tolerance` of it, relative to it or,
-// below 1, absolute.
-template <typename T>
-void ExpectNear(const char* name, const T* actual,
-                const std::vector<double>& expected, double tolerance) {
-  for (size_t i = 0; i < expected.size(); ++i) {
-    const double value = Widen(actual[i]), e = expected[i];
-    if (value == e || (value != value && e != e)) continue;
-    const double most = tolerance * std::max(1.0, std::abs(e));
-    if (std::abs(value - e) <= most) continue;
-    std::ostringstream message;
-    message << name << "[" << i << "] of " << expected.size() << " is " << value
-            << ", expected " << e << " in " << 8 * sizeof(T) << " bits";
-    return Fail(__FILE__, __LINE__, message.str());
-  }
-}
 template <typename T>
 double ToleranceOf() {
   return std::is_same_v<T, double>  ? 1e-10
@@ -195,19 +179,17 @@ void TestLoss(const Device& device, const LabelBatch<T>& b,
 }
 
 // Calls test(T(), device, seed) for all dtypes; on the CPU also with threads.
-template <typename Test>
-void ForTypes(const Cpu& cpu, const Test& test) {
-  test(float(), cpu, 1);
-  test(double(), ThreadedCpu(2), 2);
-  test(Half(), cpu, 3);
-  test(BFloat16(), ThreadedCpu(4), 4);
-}
-template <typename Test>
-void ForTypes(const Gpu& gpu, const Test& test) {
-  test(float(), gpu, 1);
-  test(double(), gpu, 2);
-  test(Half(), gpu, 3);
-  test(BFloat16(), gpu, 4);
+template <typename Device, typename Test>
+void ForTypes(const Device& device, const Test& test) {
+  uint32_t seed = 0;
+  ForTypes([&](auto type) {
+    ++seed;
+    if constexpr (std::is_same_v<Device, Cpu>) {
+      test(type, seed % 2 == 0 ? ThreadedCpu(seed) : device, seed);
+    } else {
+      test(type, device, seed);
+    }
+  });
 }
 
 // Of random batches of these sizes.

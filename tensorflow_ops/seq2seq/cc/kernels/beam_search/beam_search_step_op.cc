@@ -38,7 +38,7 @@ class BeamSearchStepOp : public OpKernel {
   static absl::Status Run(OpKernelContext* ctx,
                           const BeamSearchStepArgs<T>& args) {
     return RunWithScratch<Device>(
-        ctx, [&] { return BeamScratchLayout<T>(args).Bytes(); },
+        ctx, [&](const Gpu&) { return BeamScratchLayout<T>(args).Bytes(); },
         [&](const Device& device) { return BeamSearchStep(device, args); });
   }
 

@@ -16,11 +16,11 @@
 namespace tfo {
 namespace {
 
+using testing::ForTypes;
 using testing::GpuVector;
 using testing::RandomValues;
+using testing::Rounded;
 using testing::ThreadedCpu;
-
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 template <typename T>
 struct Problem {
@@ -66,44 +66,37 @@ struct Result {
 
 template <typename T>
 BeamSearchStepArgs<T> ArgsOf(const Problem<T>& p, Result<T>& r) {
-  BeamSearchStepArgs<T> args{};
-  args.batch = p.batch;
-  args.beams = p.beams;
-  args.vocabulary = p.vocabulary;
-  args.beam_width = r.width;
-  args.length_penalty = p.length_penalty;
-  args.tokens = {p.rule, static_cast<int64_t>(p.eos_ids.size()),
-                 p.eos_ids.data()};
-  args.logits = p.logits.data();
-  args.log_probs = p.log_probs.data();
-  args.finished = reinterpret_cast<const bool*>(p.finished.data());
-  args.lengths = p.lengths.data();
-  if (!p.forbidden.empty()) {
-    args.forbidden = reinterpret_cast<const bool*>(p.forbidden.data());
-  }
-  args.next_log_probs = r.log_probs.data();
-  args.token_ids = r.tokens.data();
-  args.parent_ids = r.parents.data();
-  args.next_finished = reinterpret_cast<bool*>(r.finished.data());
-  args.next_lengths = r.lengths.data();
-  return args;
+  const auto flags = [](const GpuVector<char>& values) {
+    return values.empty() ? nullptr
+                          : reinterpret_cast<const bool*>(values.data());
+  };
+  const int64_t num_eos = p.eos_ids.size();
+  return {p.batch,
+          p.beams,
+          p.vocabulary,
+          r.width,
+          p.length_penalty,
+          {p.rule, num_eos, p.eos_ids.data()},
+          p.logits.data(),
+          p.log_probs.data(),
+          flags(p.finished),
+          p.lengths.data(),
+          flags(p.forbidden),
+          r.log_probs.data(),
+          r.tokens.data(),
+          r.parents.data(),
+          reinterpret_cast<bool*>(r.finished.data()),
+          r.lengths.data()};
 }
 
-template <typename T>
+template <typename T, typename Device = Cpu>
 Result<T> Run(const Problem<T>& p, int64_t width,
-              const Cpu& cpu = ThreadedCpu(1)) {
-  Result<T> r(p, width);
-  TFO_EXPECT(BeamSearchStep(cpu, ArgsOf(p, r)) == nullptr);
-  return r;
-}
-
-template <typename T>
-Result<T> RunOnGpu(const Problem<T>& p, int64_t width) {
+              const Device& device = ThreadedCpu(1)) {
   Result<T> r(p, width);
   const auto args = ArgsOf(p, r);
   testing::WithScratch(
-      Gpu(), [&] { return BeamScratchLayout<T>(args).Bytes(); },
-      [&](const Gpu& gpu) { TFO_EXPECT_RUNS(BeamSearchStep(gpu, args)); });
+      device, [&] { return BeamScratchLayout<T>(args).Bytes(); },
+      [&](const Device& on) { TFO_EXPECT_RUNS(BeamSearchStep(on, args)); });
   return r;
 }
 
@@ -112,7 +105,7 @@ Result<T> RunOnGpu(const Problem<T>& p, int64_t width) {
 template <typename T>
 std::vector<double> Candidates(const Problem<T>& p, int64_t b) {
   const int64_t v = p.vocabulary;
-  std::vector<double> all(p.beams * v, -kInfinity);
+  std::vector<double> all(p.beams * v, -INFINITY);
   for (int64_t k = 0; k < p.beams; ++k) {
     const int64_t row = b * p.beams + k;
     const double log_prob = p.log_probs[row];
@@ -121,11 +114,11 @@ std::vector<double> Candidates(const Problem<T>& p, int64_t b) {
       continue;
     }
     std::vector<double> x(v);
-    double largest = -kInfinity;
+    double largest = -INFINITY;
     for (int64_t t = 0; t < v; ++t) {
       const double most = std::numeric_limits<Accumulator<T>>::max();
       x[t] = Widen(p.logits[row * v + t]);
-      if (std::isnan(x[t])) x[t] = -kInfinity;
+      if (std::isnan(x[t])) x[t] = -INFINITY;
       x[t] = std::min(x[t], most);
       largest = std::max(largest, x[t]);
     }
@@ -137,9 +130,9 @@ std::vector<double> Candidates(const Problem<T>& p, int64_t b) {
       const bool allowed =
           p.rule == EosRule::kAny || is_eos == (p.rule == EosRule::kOnly);
       const bool forbidden = !p.forbidden.empty() && p.forbidden[row * v + t];
-      if (!allowed || forbidden || x[t] == -kInfinity) continue;
+      if (!allowed || forbidden || x[t] == -INFINITY) continue;
       const double lp = log_prob + (x[t] - largest) - std::log(double(sum));
-      all[k * v + t] = std::isnan(lp) ? -kInfinity : lp;
+      all[k * v + t] = std::isnan(lp) ? -INFINITY : lp;
     }
   }
   return all;
@@ -148,22 +141,22 @@ std::vector<double> Candidates(const Problem<T>& p, int64_t b) {
 // Expects each candidate once, in order, with its log probability, followed by
 // padding.
 template <typename T>
-Result<T> CheckAll(const std::string& what, const Problem<T>& p) {
+Result<T> CheckAll(const Problem<T>& p) {
   const int64_t v = p.vocabulary, width = p.beams * v;
   const auto r = Run(p, width);
   for (int64_t b = 0; b < p.batch; ++b) {
     auto expected = Candidates(p, b);
-    double last_score = kInfinity;
+    double last_score = INFINITY;
     int64_t last_flat = -1;
     for (int64_t w = 0; w < width; ++w) {
       const int64_t at = b * width + w;
       const auto lp = r.log_probs[at];
-      if (lp == -kInfinity) {
+      if (lp == -INFINITY) {
         TFO_EXPECT_EQ(r.parents[at], 0);
         TFO_EXPECT_EQ(r.tokens[at], p.eos_ids.empty() ? 0 : p.eos_ids[0]);
         TFO_EXPECT_EQ(int{r.finished[at]}, 1);
         TFO_EXPECT_EQ(r.lengths[at], p.lengths[b * p.beams]);
-        last_score = -kInfinity;
+        last_score = -INFINITY;
         continue;
       }
       const int64_t row = b * p.beams + r.parents[at];
@@ -172,13 +165,13 @@ Result<T> CheckAll(const std::string& what, const Problem<T>& p) {
       const double tolerance =
           (std::is_same_v<T, double> ? 1e-14 : 1e-6) * (std::abs(lp) + 16);
       if (!(std::abs(lp - want) <= tolerance)) {
-        std::ostringstream message;
-        message << what << ": beam " << r.parents[at] << ", token "
-                << r.tokens[at] << " has " << lp << ", expected " << want;
-        testing::Fail(__FILE__, __LINE__, message.str());
+        testing::Fail(
+            __FILE__, __LINE__,
+            testing::Text("beam ", r.parents[at], ", token ", r.tokens[at],
+                          " has ", lp, ", expected ", want));
         return r;
       }
-      expected[flat] = -kInfinity;  // must not occur twice
+      expected[flat] = -INFINITY;  // must not occur twice
       TFO_EXPECT_EQ(r.lengths[at], p.lengths[row] + !p.finished[row]);
       const bool is_eos = std::find(p.eos_ids.begin(), p.eos_ids.end(),
                                     r.tokens[at]) != p.eos_ids.end();
@@ -192,15 +185,17 @@ Result<T> CheckAll(const std::string& what, const Problem<T>& p) {
       last_score = rounded;
       last_flat = flat;
     }
-    for (const double left : expected) TFO_EXPECT_EQ(left, -kInfinity);
+    for (const double left : expected) TFO_EXPECT_EQ(left, -INFINITY);
   }
   return r;
 }
 
 // A narrow step returns the first results of a wide one, bit by bit.
 template <typename T>
-void Check(const std::string& what, const Problem<T>& p) {
-  const auto all = CheckAll(what, p);
+void Check(const std::string& what, const Problem<T>& p,
+           const testing::Caller& caller = {}) {
+  const testing::Case of_test(caller, testing::NameOf<T>(), what);
+  const auto all = CheckAll(p);
   for (const int64_t width : {1, 2, 3, 5, 8, 16, 17, 40, 300}) {
     for (const int threads : {1, 3}) {
       const auto few = Run(p, width, ThreadedCpu(threads));
@@ -213,28 +208,19 @@ void Check(const std::string& what, const Problem<T>& p) {
                             few.finished[i] == all.finished[j] &&
                             few.lengths[i] == all.lengths[j];
           if (same) continue;
-          std::ostringstream message;
-          message << what << ": width " << width << ", result " << w << " is "
-                  << few.parents[i] << ":" << few.tokens[i] << " ("
-                  << few.log_probs[i] << "), expected " << all.parents[j] << ":"
-                  << all.tokens[j] << " (" << all.log_probs[j] << ")";
-          testing::Fail(__FILE__, __LINE__, message.str());
-          return;
+          return testing::Fail(
+              __FILE__, __LINE__,
+              testing::Text("width ", width, ", result ", w, " is ",
+                            few.parents[i], ":", few.tokens[i], " (",
+                            few.log_probs[i], "), expected ", all.parents[j],
+                            ":", all.tokens[j], " (", all.log_probs[j], ")"));
         }
         for (int64_t w = all.width; w < width; ++w) {
-          TFO_EXPECT_EQ(few.log_probs[b * width + w], -kInfinity);
+          TFO_EXPECT_EQ(few.log_probs[b * width + w], -INFINITY);
         }
       }
     }
   }
-}
-
-template <typename Body>
-void ForDtypes(const Body& body) {
-  body(float{});
-  body(double{});
-  body(Half{});
-  body(BFloat16{});
 }
 
 struct Shape {
@@ -244,7 +230,7 @@ constexpr Shape kShapes[] = {{2, 3, 1},   {1, 1, 7},    {3, 2, 33},  {2, 4, 50},
                              {9, 2, 129}, {1, 2, 2100}, {2, 1, 4500}};
 
 TFO_TEST(BeamSearchStep, RandomLogits) {
-  ForDtypes([](auto t) {
+  ForTypes([](auto t) {
     using T = decltype(t);
     for (const auto [b, k, v] : kShapes) {
       Problem<T> p(b, k, v);
@@ -260,16 +246,16 @@ TFO_TEST(BeamSearchStep, RandomLogits) {
 
 // Many equal logits, and many scores that are equal after rounding.
 TFO_TEST(BeamSearchStep, TiesGoToTheLowerIndex) {
-  ForDtypes([](auto t) {
+  ForTypes([](auto t) {
     using T = decltype(t);
     for (const auto [b, k, v] : kShapes) {
       Problem<T> p(b, k, v, 5);
       for (auto& x : p.log_probs) x = -1;
       for (T& x : p.logits) {
-        x = Narrow<T>(static_cast<Accumulator<T>>(std::round(Widen(x))));
+        x = Rounded<T>(std::round(Widen(x)));
       }
       Check("few values", p);
-      for (T& x : p.logits) x = Narrow<T>(Accumulator<T>(0.5));
+      for (T& x : p.logits) x = Rounded<T>(0.5);
       Check("one value", p);
       Problem<T> far(b, k, v, 6);
       // Adding these loses most bits of the logits to rounding.
@@ -291,32 +277,28 @@ TFO_TEST(BeamSearchStep, SortedLogits) {
 }
 
 TFO_TEST(BeamSearchStep, NanAndInfinity) {
-  ForDtypes([](auto t) {
+  ForTypes([](auto t) {
     using T = decltype(t);
-    using Value = Accumulator<T>;
     for (const int64_t v : {9, 60, 2500}) {
       Problem<T> p(7, 2, v);
       const auto row = [&](int64_t b) { return &p.logits[b * 2 * v]; };
-      for (int64_t i = 0; i < v; i += 3) row(0)[i] = Narrow<T>(Value(NAN));
-      for (int64_t i = 0; i < v; ++i) row(1)[i] = Narrow<T>(Value(NAN));
-      for (int64_t i = 0; i < v; ++i) row(2)[i] = Narrow<T>(Value(-INFINITY));
-      for (int64_t i = 1; i < v; i += 2) {
-        row(3)[i] = Narrow<T>(Value(-INFINITY));
-      }
-      row(5)[v - 1] = Narrow<T>(Value(NAN));
+      for (int64_t i = 0; i < v; i += 3) row(0)[i] = Rounded<T>(NAN);
+      std::fill_n(row(1), v, Rounded<T>(NAN));
+      std::fill_n(row(2), v, Rounded<T>(-INFINITY));
+      for (int64_t i = 1; i < v; i += 2) row(3)[i] = Rounded<T>(-INFINITY);
+      row(5)[v - 1] = Rounded<T>(NAN);
       p.log_probs[4 * 2] = -INFINITY;
       p.log_probs[6 * 2] = NAN;
       p.finished[6 * 2 + 1] = 1;
       p.log_probs[6 * 2 + 1] = -INFINITY;
       Check("NaN", p);
-      row(0)[v / 2] = Narrow<T>(Value(INFINITY));
-      row(0)[v / 3] = Narrow<T>(Value(INFINITY));
+      row(0)[v / 2] = Rounded<T>(INFINITY);
+      row(0)[v / 3] = Rounded<T>(INFINITY);
       // In float, all other tokens of the row are -inf and thus no candidates.
       const auto r = Run(p, 2);
       if (sizeof(T) == 2) return;  // computes in float
-      TFO_EXPECT_EQ(
-          r.tokens[0] == v / 2 || r.tokens[0] == v / 3 || r.parents[0] == 1,
-          true);
+      TFO_EXPECT(r.tokens[0] == v / 2 || r.tokens[0] == v / 3 ||
+                 r.parents[0] == 1);
     }
   });
 }
@@ -335,7 +317,7 @@ TFO_TEST(BeamSearchStep, InfinityTakesAllProbability) {
 }
 
 TFO_TEST(BeamSearchStep, EosRulesAndForbiddenTokens) {
-  ForDtypes([](auto t) {
+  ForTypes([](auto t) {
     using T = decltype(t);
     for (const auto [b, k, v] : kShapes) {
       for (const EosRule rule :
@@ -347,7 +329,7 @@ TFO_TEST(BeamSearchStep, EosRulesAndForbiddenTokens) {
           p.eos_ids = {0, static_cast<int32_t>(v - 1), 0};
           // Makes an end token the best.
           for (int64_t row = 0; row < b * k; ++row) {
-            p.logits[row * v] = Narrow<T>(Accumulator<T>(9));
+            p.logits[row * v] = Rounded<T>(9);
           }
           if (every > 0) {
             for (int64_t i = 0; i < b * k * v; ++i) {
@@ -373,12 +355,12 @@ TFO_TEST(BeamSearchStep, NoEndToken) {
 }
 
 TFO_TEST(BeamSearchStep, LongRowsInParts) {
-  ForDtypes([](auto t) {
+  ForTypes([](auto t) {
     using T = decltype(t);
     for (const int64_t v : {65536, 70001, 131072 + 5}) {
       Problem<T> p(1, 2, v);
-      p.logits[v - 1] = Narrow<T>(Accumulator<T>(12));
-      p.logits[3] = Narrow<T>(Accumulator<T>(NAN));
+      p.logits[v - 1] = Rounded<T>(12);
+      p.logits[3] = Rounded<T>(NAN);
       const auto expected = Candidates(p, 0);
       for (const int threads : {1, 4}) {
         const auto r = Run(p, 6, ThreadedCpu(threads));
@@ -391,14 +373,14 @@ TFO_TEST(BeamSearchStep, LongRowsInParts) {
           TFO_EXPECT_EQ(expected[r.parents[w] * v + r.tokens[w]], sorted[w]);
         }
       }
-      for (T& x : p.logits) x = Narrow<T>(Accumulator<T>(0));
+      for (T& x : p.logits) x = Rounded<T>(0);
       for (auto& x : p.log_probs) x = 0;
       const auto r = Run(p, 4);
       for (int w = 0; w < 4; ++w) TFO_EXPECT_EQ(r.tokens[w], w);
       // The largest logits of two parts both count in the softmax.
-      for (T& x : p.logits) x = Narrow<T>(Accumulator<T>(-INFINITY));
+      for (T& x : p.logits) x = Rounded<T>(-INFINITY);
       for (const int64_t at : {int64_t{0}, v - 1, v, 2 * v - 1}) {
-        p.logits[at] = Narrow<T>(Accumulator<T>(0));
+        p.logits[at] = Rounded<T>(0);
       }
       for (const auto log_prob : Run(p, 4).log_probs) {
         TFO_EXPECT(std::abs(log_prob + std::log(2.0)) < 1e-6);
@@ -491,7 +473,7 @@ void CheckCuda(const Shape& shape, int64_t width, double length_penalty = 0,
     p.finished[row] = row % 4 == 3;
     p.lengths[row] = row * 5 % 17;
   }
-  const auto expected = Run(p, width), actual = RunOnGpu(p, width);
+  const auto expected = Run(p, width), actual = Run(p, width, Gpu());
   TFO_EXPECT(actual.tokens == expected.tokens);
   TFO_EXPECT(actual.parents == expected.parents);
   TFO_EXPECT(actual.lengths == expected.lengths);
@@ -504,7 +486,7 @@ void CheckCuda(const Shape& shape, int64_t width, double length_penalty = 0,
 }
 
 TFO_CUDA_TEST(BeamSearchStep, CudaEqualsTheCpu) {
-  ForDtypes([](auto t) {
+  ForTypes([](auto t) {
     using T = decltype(t);
     CheckCuda<T>({0, 3, 5}, 2);
     CheckCuda<T>({1, 1, 1}, 3);
@@ -528,7 +510,7 @@ TFO_CUDA_TEST(BeamSearchStep, CudaEndTokensOutsideTheVocabulary) {
   p.finished = {true, false};
   for (const int32_t eos : {7, -1}) {
     p.eos_ids = {eos};
-    const auto r = RunOnGpu(p, 4);
+    const auto r = Run(p, 4, Gpu());
     TFO_EXPECT_EQ(r.tokens[0], eos);
     TFO_EXPECT_EQ(r.parents[0], 0);
     TFO_EXPECT_EQ(r.tokens[1], 0);

@@ -58,7 +58,7 @@ class CtcGreedyDecodeOp : public OpKernel {
     args.pad_id = pad_id_;
     OP_REQUIRES_OK(
         ctx, RunWithScratch<Device>(
-                 ctx, [&] { return CtcDecodeScratchBytes(args); },
+                 ctx, [&](const Gpu&) { return CtcDecodeScratchBytes(args); },
                  [&](const Device& d) { return CtcGreedyDecode(d, args); }));
   }
 
@@ -104,7 +104,7 @@ class CtcBeamSearchDecodeOp : public OpKernel {
     args.pad_id = pad_id_;
     OP_REQUIRES_OK(
         ctx, RunWithScratch<Device>(
-                 ctx, [&] { return CtcDecodeScratchBytes(args); },
+                 ctx, [&](const Gpu&) { return CtcDecodeScratchBytes(args); },
                  [&](const Device& d) { return CtcBeamSearch(d, args); }));
   }
 
@@ -132,7 +132,7 @@ class CtcBeamSearchStepOp : public OpKernel {
                                    &args.parents, &args.labels));
     OP_REQUIRES_OK(
         ctx, RunWithScratch<Device>(
-                 ctx, [&] { return CtcDecodeScratchBytes(args); },
+                 ctx, [&](const Gpu&) { return CtcDecodeScratchBytes(args); },
                  [&](const Device& d) { return CtcBeamSearchStep(d, args); }));
   }
 
