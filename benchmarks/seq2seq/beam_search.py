@@ -7,7 +7,6 @@ from harness import Case, in_graph, normal, num_bytes, table
 
 import tensorflow_ops as tfo
 
-
 _NOTHING = -float("inf")
 
 
