@@ -72,7 +72,7 @@ def gaussian_kl(q, q_log, p, p_log):
     return 0.5 * (torch.expm1(q_log - p_log) - q_log + p_log + (q - p) ** 2 * torch.exp(-p_log)).sum(-1)
 
 
-# Kernel -> function(dtype, the numbers of the benchmark's name) that returns a peer and its inputs. The kernel with _grad
+# Kernel -> function(dtype, the numbers of the benchmark's name) returning a peer and its inputs. The kernel NAME_grad
 # is compared with the peer's gradients to all of these. A kernel without an entry has no peer.
 PEERS = {
     "softmax": of_rows(lambda x: torch.softmax(x, -1)),
