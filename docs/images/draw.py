@@ -420,6 +420,7 @@ def draw_sampling() -> plt.Figure:
             rectangle(axes, x, y, x + 1, y + 1, facecolor=color, edgecolor="white")
         page.write(left + 0.72, 2.55, name, 10)
     page.write(8.85, 2.95, "max_displacement=2: 25 costs for each pixel", 10)
+    return page.figure
 
 
 def draw_sequence() -> plt.Figure:
@@ -471,6 +472,64 @@ def draw_sequence() -> plt.Figure:
     return page.figure
 
 
+def draw_attention() -> plt.Figure:
+    """The pairs of queries and keys that options leave."""
+    page = Page(2.75)
+    queries, keys = 5, 8
+    t, j = np.arange(queries)[:, np.newaxis], np.arange(keys)
+    beside = t + keys - queries  # The last query beside the last key.
+    panels = (
+        ("causal", "the last query beside the last key", j <= beside),
+        ("causal, query_offset=0", "the first beside the first", j <= t),
+        ("window=(2, 1)", "2 keys before, 1 after", (beside - 2 <= j) & (j <= beside + 1)),
+        ("causal, key_lengths=6", "key 5 is the last", (j <= t + 6 - queries) & (j < 6)),
+    )
+    for i, (title, words, attends) in enumerate(panels):
+        left = 0.45 + 2.58 * i
+        page.title(left + 1.1, title)
+        axes = page.picture(left, 0.62, 2.2, (-0.55, keys - 0.45), (-0.55, queries - 0.45))
+        for y, x in np.ndindex(queries, keys):
+            color = SAMPLE if attends[y, x] else "white"
+            rectangle(axes, x - 0.5, y - 0.5, x + 0.5, y + 0.5, facecolor=color, edgecolor=LIGHT)
+        page.write(left + 1.1, 0.5, "keys", 9.5, color=GREY)
+        page.write(left - 0.14, 1.3, "queries", 9.5, color=GREY, rotation=90)
+        page.write(left + 1.1, 2.3, words)
+    page.write(5.25, 2.6, "blue: the query attends to the key")
+    return page.figure
+
+
+def draw_deformable() -> plt.Figure:
+    """Taps of a convolution that move, and a query's points on three levels."""
+    page = Page(3.9)
+    generator = np.random.default_rng(3)
+    page.title(2.2, "deform_conv2d: taps and their offsets")
+    axes = page.picture(0.7, 0.5, 3.0, (-0.6, 7.6), (-0.6, 7.6))
+    for y, x in np.ndindex(8, 8):
+        rectangle(axes, x - 0.5, y - 0.5, x + 0.5, y + 0.5, edgecolor=LIGHT, linewidth=0.8)
+    taps = np.array([(y, x) for y in (2, 3, 4) for x in (2, 3, 4)], float)
+    moved = taps * 1.35 - (0.3, 0.6) + generator.normal(0, 0.35, taps.shape)
+    for (y, x), (to_y, to_x) in zip(taps, moved, strict=True):
+        axes.annotate("", (to_x, to_y), (x, y), arrowprops={"arrowstyle": "-|>", "color": SAMPLE, "linewidth": 1.3})
+    axes.scatter(taps[:, 1], taps[:, 0], s=36, facecolor="white", edgecolor=INK, zorder=3)
+    axes.scatter(moved[:, 1], moved[:, 0], s=40, color=SAMPLE, zorder=4)
+    page.write(2.2, 3.82, "black: taps of conv2d; blue: where the features are read")
+
+    page.title(7.3, "multiscale_deformable_attention: points of one query")
+    reference = (0.42, 0.55)
+    for level, (pixels, color) in enumerate(zip((16, 8, 4), LEVELS, strict=False)):
+        left = 4.35 + 2.02 * level
+        axes = page.picture(left, 1.0, 1.88, (-0.03, 1.03), (-0.03, 1.03))
+        lines = {"color": color, "linewidth": 0.7, "alpha": 0.6}
+        axes.vlines(np.arange(pixels + 1) / pixels, 0, 1, **lines)
+        axes.hlines(np.arange(pixels + 1) / pixels, 0, 1, **lines)
+        points = reference + generator.normal(0, 0.06 * 2 ** (level / 2), [4, 2])
+        axes.scatter(*points.T, s=40 + 160 * generator.dirichlet(np.ones(4)), color=color, zorder=3)
+        axes.scatter(*reference, s=70, marker="x", color=INK, zorder=4)
+        page.write(left + 0.94, 3.1, f"{pixels} x {pixels} pixels", 11, color=color)
+    page.write(7.3, 3.45, "cross: the query's reference point; sizes of points: attention weights")
+    return page.figure
+
+
 FIGURES = {
     "roi_align": draw_roi_align,
     "ps_roi": draw_ps_roi,
@@ -479,6 +538,8 @@ FIGURES = {
     "masks": draw_masks,
     "sampling": draw_sampling,
     "sequence": draw_sequence,
+    "attention": draw_attention,
+    "deformable": draw_deformable,
 }
 
 

@@ -8,7 +8,6 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import boxes as box_ops
 import numpy as np
 import tensorflow as tf
 from PIL import Image, ImageDraw, ImageEnhance, ImageFilter, ImageFont, ImageOps
@@ -143,7 +142,7 @@ def propose(rng: np.random.Generator, boxes: np.ndarray, count: int) -> np.ndarr
         jitter(rng, signs[near:], shift=0.5, scales=(0.15, 0.7)),
         jitter(rng, scene, shift=0.5, scales=(0.08, 0.6)),
     ]
-    return box_ops.clip(np.concatenate(proposals), SIZE)
+    return np.clip(np.concatenate(proposals), 0, SIZE).astype(np.float32)
 
 
 def grid() -> np.ndarray:

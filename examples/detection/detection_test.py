@@ -4,10 +4,8 @@ import pathlib
 import subprocess
 import sys
 
-import boxes as box_ops
 import data
 import keras
-import metrics
 import model
 import numpy as np
 import onnxruntime
@@ -15,6 +13,7 @@ import pytest
 import serve
 import tensorflow as tf
 import tf2onnx
+import train
 
 import tensorflow_ops as tfo
 
@@ -49,16 +48,16 @@ def test_average_precision_over_scenes_and_classes():
     ]
     # Class 0: right, wrong (class 1 is there), right. Class 1: wrong only.
     of_class_0 = (51 + 50 * 2 / 3) / 101
-    np.testing.assert_allclose(metrics.average_precision(scenes, found)["AP"], of_class_0 / 2)
+    np.testing.assert_allclose(train.average_precision(scenes, found)["AP"], of_class_0 / 2)
 
 
 def test_decode_moves_and_scales():
     proposals = tf.constant([[10.0, 20.0, 30.0, 60.0]])
-    np.testing.assert_array_equal(box_ops.decode(proposals, tf.zeros([1, 4])), proposals)
+    np.testing.assert_array_equal(model.decode(proposals, tf.zeros([1, 4])), proposals)
     # By half a width to the right, and to twice the height.
     deltas = tf.constant([[5.0, 0.0, 0.0, 5 * np.log(2)]])
-    np.testing.assert_allclose(box_ops.decode(proposals, deltas), [[20.0, 0.0, 40.0, 80.0]], atol=1e-4)
-    assert np.isfinite(box_ops.decode(proposals, tf.fill([1, 4], 1e4))).all()
+    np.testing.assert_allclose(model.decode(proposals, deltas), [[20.0, 0.0, 40.0, 80.0]], atol=1e-4)
+    assert np.isfinite(model.decode(proposals, tf.fill([1, 4], 1e4))).all()
 
 
 @pytest.fixture(scope="module")

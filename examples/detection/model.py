@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from typing import NamedTuple
 
-import boxes as box_ops
 import keras
 import numpy as np
 import tensorflow as tf
@@ -16,6 +15,10 @@ PYRAMID_CHANNELS = 32
 DETECT_BATCH = 10
 MIN_SCORE = 0.05  # of a detection
 MAX_DETECTIONS = 20  # in an image
+# Deltas are multiplied by these, so that their magnitude is like that of the logits. The
+# values are the standard deviations that Fast R-CNN measured on its data.
+DELTA_SCALES = np.float32([0.1, 0.1, 0.2, 0.2])
+MAX_LOG_SCALE = float(np.log(1000 / 16))  # Detectron's bound: keeps exp() of bad predictions finite
 
 
 def conv(x, filters, kernel_size=3, strides=1):
@@ -45,6 +48,16 @@ def pyramid(maps, channels=PYRAMID_CHANNELS):
     return [conv(x, channels) for x in reversed(merged)]
 
 
+def decode(proposals, deltas):
+    """Moves and scales boxes [..., 4], x1 y1 x2 y2, by R-CNN's deltas (dx, dy, log dw, log dh)."""
+    size = proposals[..., 2:] - proposals[..., :2]
+    center = proposals[..., :2] + size / 2
+    deltas = deltas * DELTA_SCALES
+    center = center + deltas[..., :2] * size
+    size = size * keras.ops.exp(keras.ops.minimum(deltas[..., 2:], MAX_LOG_SCALE))
+    return keras.ops.concatenate([center - size / 2, center + size / 2], -1)
+
+
 def build() -> keras.Model:
     """Builds the network from (image, proposals) to (classes, boxes).
 
@@ -67,7 +80,7 @@ def build() -> keras.Model:
     classes = keras.layers.Dense(1 + len(CLASSES), name="classes")(x)
     # One box for all classes, as in Cascade R-CNN. Initially it equals the proposal.
     deltas = keras.layers.Dense(4, kernel_initializer="zeros", name="deltas")(x)
-    boxes = keras.layers.Identity(name="boxes")(box_ops.decode(rois, deltas))
+    boxes = keras.layers.Identity(name="boxes")(decode(rois, deltas))
     return keras.Model({"image": image, "proposals": proposals}, {"classes": classes, "boxes": boxes})
 
 

@@ -18,7 +18,6 @@ sys.path.insert(1, str(pathlib.Path(__file__).resolve().parents[1]))  # for trai
 
 import data
 import keras
-import metrics
 import model
 import numpy as np
 import picture
@@ -51,6 +50,35 @@ def train(network: keras.Model, scenes: list[data.Scene]) -> None:
     )
 
 
+def average_precision(scenes: list[data.Scene], found: list[model.Detections]) -> dict[str, float]:
+    """Returns COCO's numbers, such as "AP", "AP50" and "AP75", of the detections of each image."""
+    metric = tfo.metrics.MeanAveragePrecision()
+    for scene, detections in zip(scenes, found, strict=True):
+        truth = {"boxes": scene.boxes[np.newaxis], "classes": scene.classes[np.newaxis]}
+        metric.update_state(truth, {name: x[np.newaxis] for name, x in detections._asdict().items()})
+    return {name: float(value) for name, value in metric.result().items()}
+
+
+def measure(detector: model.Detector, scenes: list[data.Scene], proposals: np.ndarray) -> dict[str, float]:
+    """Measures the refinement of proposals [N, R, 4] near the signs of N scenes, and detections from the grid.
+
+    The IoU is a mean over proposals of signs, the accuracy is that of all proposals, with
+    background as a class.
+    """
+    images = data.images_of(scenes)
+    refined, probabilities = (x.numpy() for x in model.refine(detector.network, images, proposals))
+    labels, signs, overlap = (np.stack(x) for x in zip(*map(data.targets, scenes, proposals), strict=True))
+    foreground = labels > 0
+    iou_loss = tfo.detection.box_iou_loss(refined[foreground], signs[foreground], mode="iou")
+    precision = average_precision(scenes, list(model.detect(detector, images)))
+    return {
+        "IoU of proposals": overlap[foreground].mean(),
+        "IoU of refined boxes": 1 - iou_loss.numpy().mean(),
+        "class accuracy": (probabilities.argmax(-1) == labels).mean(),
+        **{f"{name} of detections": precision[name] for name in ("AP", "AP50", "AP75")},
+    }
+
+
 def export(detector: model.Detector, scenes: list[data.Scene], folder: pathlib.Path) -> None:
     """Saves the detector as a SavedModel, and detects the signs of scenes with it in a new process."""
     tf.saved_model.save(detector, folder, signatures=detector.detect)
@@ -70,13 +98,13 @@ def main(output: pathlib.Path) -> None:
     print(f"{len(scenes)} scenes for training, {len(held_out)} held out")
 
     detector = model.Detector(model.build())
-    before, untrained = metrics.measure(detector, held_out, proposals), list(model.detect(detector, photographs))
+    before, untrained = measure(detector, held_out, proposals), list(model.detect(detector, photographs))
     train(detector.network, scenes)
 
     # Measures, draws and exports with the network loaded from the file.
     detector.network.save(output / "detector.keras")
     detector = model.Detector(keras.saving.load_model(output / "detector.keras"))
-    after, trained = metrics.measure(detector, held_out, proposals), list(model.detect(detector, photographs))
+    after, trained = measure(detector, held_out, proposals), list(model.detect(detector, photographs))
 
     print(f"\n{'on held-out backgrounds':24}{'untrained':>12}{'trained':>12}{'needed':>12}")
     for name, value in after.items():

@@ -19,13 +19,14 @@ import data
 import keras
 import model
 import numpy as np
-import picture
 import training
 from absl import flags
+from matplotlib.figure import Figure
 
 CONTEXT, BATCH_SIZE, PER_EPOCH = 512, 4, 10
 COMPARED = 3  # epochs with both
 SHORTEST = 512
+LABELS = {"fused": "tfo.layers.MultiHeadAttention", "composed": "keras.layers.MultiHeadAttention"}
 
 FLAGS = training.define_flags("language_model", steps=150, multiple_of=PER_EPOCH)
 flags.DEFINE_integer("longest", 2048, "the longest text whose training step is measured", lower_bound=SHORTEST)
@@ -52,6 +53,26 @@ def measure(attention: str, lengths: list[int]) -> dict[int, tuple[float, int]]:
     printed = training.call("measure.py", attention, *map(str, lengths), check=False)
     rows = [line.split() for line in printed.splitlines()]
     return {int(length): (float(seconds), int(size)) for length, seconds, size in rows}
+
+
+def draw(measured: dict[str, dict[int, tuple[float, int]]], lengths: list[int]) -> Figure:
+    """Draws {attention: {length: (seconds, bytes)}}; a cross marks the first length that does not fit."""
+    figure = Figure(figsize=(10, 4), layout="constrained")
+    for column, (axes, label, unit) in enumerate(zip(figure.subplots(1, 2), ("seconds", "GB"), (1, 1e9), strict=True)):
+        for attention, points in measured.items():
+            values = [point[column] / unit for point in points.values()]
+            (line,) = axes.loglog(list(points), values, marker="o", label=LABELS[attention])
+            if len(points) < len(lengths):
+                # Both grow fourfold where the length doubles.
+                at = lengths[len(points)], 4 * values[-1]
+                axes.loglog(*at, marker="x", markersize=10, color=line.get_color())
+                axes.annotate("out of memory", at, (-10, 0), textcoords="offset points", ha="right", va="center")
+        axes.set_xscale("log", base=2)
+        axes.set_xticks(lengths, map(str, lengths))
+        axes.set(xlabel="length of the text, bytes", ylabel=label)
+        axes.grid(alpha=0.3)
+    axes.legend()
+    return figure
 
 
 def main(output: pathlib.Path) -> None:
@@ -82,7 +103,7 @@ def main(output: pathlib.Path) -> None:
         columns = (points.get(length) for points in measured.values())
         cells = (f"{c[0]:14.2f}{c[1] / 1e9:8.3f}" if c else f"{'out of memory':>22}" for c in columns)
         print(f"{f'{length} bytes':20}" + "".join(cells))
-    picture.draw(measured, lengths).savefig(output / "lengths.png", dpi=80)
+    draw(measured, lengths).savefig(output / "lengths.png", dpi=80)
     print(f"\n{output / 'lengths.png'}")
 
     if len(measured["fused"]) < len(lengths):

@@ -1,6 +1,6 @@
 """Overlap and suppression of boxes, and region pooling, for detection models."""
 
-from tensorflow_ops.detection.python.ops import box_iou_grad, roi_grad, roi_pfor  # noqa: F401  (registrations)
+from tensorflow_ops.detection.python.ops import box_iou_grad, roi_grad  # noqa: F401  (registrations)
 from tensorflow_ops.detection.python.ops.box_iou import box_iou, box_iou_loss
 from tensorflow_ops.detection.python.ops.nms import Detections, SoftNms, batched_nms, multiclass_nms, nms, soft_nms
 from tensorflow_ops.detection.python.ops.ps_roi import ps_roi_align, ps_roi_pool

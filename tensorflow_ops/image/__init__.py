@@ -1,6 +1,5 @@
 """Ops on images and masks."""
 
-from tensorflow_ops.image.python.ops import image_pfor  # noqa: F401  (registers vectorization)
 from tensorflow_ops.image.python.ops.connected_components import ConnectedComponents, connected_components
 from tensorflow_ops.image.python.ops.correlation_cost import correlation_cost
 from tensorflow_ops.image.python.ops.distance_transform import euclidean_distance_transform

@@ -3,7 +3,6 @@
 from tensorflow_ops.nn.python.ops import (  # noqa: F401  (register gradients and vectorization)
     crf_grad,
     nn_grad,
-    nn_pfor,
     sequence_grad,
 )
 from tensorflow_ops.nn.python.ops.attention import attention

@@ -1,10 +1,6 @@
 """Decoding of sequences: beam search, sampling, CTC, and their ops."""
 
-from tensorflow_ops.seq2seq.python.ops import (
-    ctc_decode_grad,  # noqa: F401  (registers gradients)
-    processors,
-    seq2seq_pfor,  # noqa: F401  (registers vectorization)
-)
+from tensorflow_ops.seq2seq.python.ops import processors
 from tensorflow_ops.seq2seq.python.ops.beam_search import BeamSearchResult, beam_search
 from tensorflow_ops.seq2seq.python.ops.beam_search_ops import (
     BeamSearchStep,

@@ -8,6 +8,7 @@ compared: the tests compare the kernels with the definitions, of which torchvisi
 """
 
 import functools
+import importlib
 import itertools
 import json
 import pathlib
@@ -53,96 +54,69 @@ def labels_of(*shape, classes):
     return torch.randint(1, classes, shape, device="cuda")
 
 
-def gradient_of(function, *inputs):
-    """Returns a call that computes the gradients of function(*inputs), without its forward pass."""
-    leaves = [x.detach().requires_grad_() for x in inputs]
-    output = function(*leaves)
-    d = torch.randn_like(output)
-    return lambda: torch.autograd.grad(output, leaves, d, retain_graph=True)
+def boxes_of(count, image=1000.0):
+    low, sides = image * torch.rand((count, 2), device="cuda"), 16 * 10 ** torch.rand((count, 2), device="cuda")
+    return torch.cat([low, low + sides], 1)
 
 
-def both(function, *inputs):
-    """Returns calls for a function and its gradients."""
-    return functools.partial(torch.no_grad()(function), *inputs), gradient_of(function, *inputs)
+def vision(name):
+    return getattr(importlib.import_module("torchvision").ops, name)
 
 
-# Kernel -> function(dtype, the numbers of the benchmark's name) that returns a call. A kernel without one has no peer.
-PEERS = {}
+def of_rows(function, count=1):
+    """Returns the peer that is a function of `count` tensors [rows, classes]."""
+    return lambda dtype, *sizes: (function, *(normal(*sizes, dtype=dtype) for _ in range(count)))
 
 
-def peer(*kernels):
-    def register(make):
-        for i, kernel in enumerate(kernels):
-            PEERS[kernel] = lambda *args, i=i: make(*args)[i]
-        return make
-
-    return register
+def gaussian_kl(q, q_log, p, p_log):
+    return 0.5 * (torch.expm1(q_log - p_log) - q_log + p_log + (q - p) ** 2 * torch.exp(-p_log)).sum(-1)
 
 
-@peer("softmax", "softmax_grad")
-def softmax(dtype, rows, classes):
-    return both(lambda x: torch.softmax(x, -1), normal(rows, classes, dtype=dtype))
+# Kernel -> function(dtype, the numbers of the benchmark's name) returning a peer and its inputs. The kernel NAME_grad
+# is compared with the peer's gradients to all of these. A kernel without an entry has no peer.
+PEERS = {
+    "softmax": of_rows(lambda x: torch.softmax(x, -1)),
+    "log_softmax": of_rows(lambda x: torch.log_softmax(x, -1)),
+    "entropy": of_rows(lambda x: torch.distributions.Categorical(logits=x.float()).entropy()),
+    "gaussian_kl": of_rows(gaussian_kl, 4),
+    "unit_gaussian_kl": of_rows(lambda q, q_log: 0.5 * (torch.expm1(q_log) - q_log + q**2).sum(-1), 2),
+}
 
 
-@peer("log_softmax", "log_softmax_grad")
-def log_softmax(dtype, rows, classes):
-    return both(lambda x: torch.log_softmax(x, -1), normal(rows, classes, dtype=dtype))
+def peer(make):
+    PEERS[make.__name__] = make
+    return make
 
 
-@peer("entropy", "entropy_grad")
-def entropy(dtype, rows, classes):
-    return both(
-        lambda x: torch.distributions.Categorical(logits=x.float()).entropy(), normal(rows, classes, dtype=dtype)
-    )
-
-
-@peer("label_loss", "label_loss_grad")
+@peer
 def label_loss(dtype, rows, classes):
     labels = labels_of(rows, classes=classes)
-    return both(lambda x: functional.cross_entropy(x, labels, reduction="none"), normal(rows, classes, dtype=dtype))
+    return lambda x: functional.cross_entropy(x, labels, reduction="none"), normal(rows, classes, dtype=dtype)
 
 
-@peer("cross_entropy", "cross_entropy_grad")
+@peer
 def cross_entropy(dtype, rows, classes):
     targets = torch.softmax(normal(rows, classes), -1).to(dtype)
-    return both(lambda x: functional.cross_entropy(x, targets, reduction="none"), normal(rows, classes, dtype=dtype))
+    return lambda x: functional.cross_entropy(x, targets, reduction="none"), normal(rows, classes, dtype=dtype)
 
 
-@peer("gaussian_kl", "gaussian_kl_grad")
-def gaussian_kl(dtype, rows, classes):
-    def kl(q, q_log, p, p_log):
-        return 0.5 * (torch.expm1(q_log - p_log) - q_log + p_log + (q - p) ** 2 * torch.exp(-p_log)).sum(-1)
-
-    return both(kl, *(normal(rows, classes, dtype=dtype) for _ in range(4)))
-
-
-@peer("unit_gaussian_kl", "unit_gaussian_kl_grad")
-def unit_gaussian_kl(dtype, rows, classes):
-    return both(
-        lambda q, q_log: 0.5 * (torch.expm1(q_log) - q_log + q**2).sum(-1),
-        *(normal(rows, classes, dtype=dtype) for _ in range(2)),
-    )
-
-
-@peer("beam_search_step")
+@peer
 def beam_search_step(dtype, batch, beams, vocabulary):
     """Leaves out what finished beams, end tokens and lengths require."""
-    logits, log_probs = normal(batch, beams, vocabulary, dtype=dtype), normal(batch, beams)
 
-    def step():
+    def step(logits, log_probs):
         scores = torch.log_softmax(logits, -1, dtype=torch.float32) + log_probs[..., None]
         return scores.view(batch, -1).topk(beams)
 
-    return (step,)
+    return step, normal(batch, beams, vocabulary, dtype=dtype), normal(batch, beams)
 
 
-@peer("ctc_greedy_decode")
+@peer
 def ctc_greedy_decode(dtype, *sizes):
-    logits = normal(*sizes, dtype=dtype)
-    return (lambda: torch.log_softmax(logits, -1, dtype=torch.float32).max(-1),)
+    return lambda x: torch.log_softmax(x, -1, dtype=torch.float32).max(-1), normal(*sizes, dtype=dtype)
 
 
-@peer("ctc_loss", "ctc_loss_grad")
+@peer
 def ctc_loss(dtype, batch, frames, classes, max_labels):
     labels = labels_of(batch, max_labels, classes=classes)
     frame_counts, lengths = ([n] * batch for n in (frames, max_labels))
@@ -151,10 +125,10 @@ def ctc_loss(dtype, batch, frames, classes, max_labels):
         log_probs = torch.log_softmax(x, -1, dtype=torch.float32).transpose(0, 1)
         return functional.ctc_loss(log_probs, labels, frame_counts, lengths, reduction="none")
 
-    return both(loss, normal(batch, frames, classes, dtype=dtype))
+    return loss, normal(batch, frames, classes, dtype=dtype)
 
 
-@peer("rnnt_loss", "rnnt_loss_grad")
+@peer
 def rnnt_loss(dtype, batch, frames, classes, max_labels):
     import torchaudio
 
@@ -162,10 +136,10 @@ def rnnt_loss(dtype, batch, frames, classes, max_labels):
     frame_counts, lengths = (torch.full((batch,), n, device="cuda").int() for n in (frames, max_labels))
     loss = functools.partial(torchaudio.functional.rnnt_loss, blank=0, reduction="none")
     logits = normal(batch, frames, max_labels + 1, classes, dtype=dtype)
-    return both(lambda x: loss(x, labels, frame_counts, lengths), logits)
+    return lambda x: loss(x, labels, frame_counts, lengths), logits
 
 
-@peer("crf_log_likelihood", "crf_log_likelihood_grad")
+@peer
 def crf_log_likelihood(dtype, batch, frames, tags):
     """A loop over frames, as Python's packages have it: the scores of all label sequences."""
 
@@ -175,105 +149,73 @@ def crf_log_likelihood(dtype, batch, frames, tags):
             scores = torch.logsumexp(scores[:, :, None] + transitions, 1) + logits[:, t]
         return torch.logsumexp(scores, -1)
 
-    return both(total, normal(batch, frames, tags, dtype=dtype), normal(tags, tags))
+    return total, normal(batch, frames, tags, dtype=dtype), normal(tags, tags)
 
 
-def boxes_of(count, image=1000.0):
-    low, sides = image * torch.rand((count, 2), device="cuda"), 16 * 10 ** torch.rand((count, 2), device="cuda")
-    return torch.cat([low, low + sides], 1)
-
-
-@peer("nms")
+@peer
 def nms(_, count, groups):
-    import torchvision
-
     boxes, scores = boxes_of(count, 1000.0 * (count / 1000) ** 0.5), torch.rand(count, device="cuda")
     if not groups:
-        return (lambda: torchvision.ops.nms(boxes, scores, 0.5),)
-    ids = torch.randint(0, groups, (count,), device="cuda")
-    return (lambda: torchvision.ops.batched_nms(boxes, scores, ids, 0.5),)
+        return vision("nms"), boxes, scores, 0.5
+    return vision("batched_nms"), boxes, scores, torch.randint(0, groups, (count,), device="cuda"), 0.5
 
 
-for name, function in {
-    "iou": "box_iou",
-    "giou": "generalized_box_iou",
-    "diou": "distance_box_iou",
-    "ciou": "complete_box_iou",
-}.items():
+def box_peers(name):
+    """Returns the peers of pairs of boxes, and of a loss."""
 
-    @peer(f"box_iou {name}")
-    def pairs(_, rows, columns, function=function):
-        import torchvision
-
-        boxes1, boxes2 = boxes_of(rows), boxes_of(columns)
-        return (lambda: getattr(torchvision.ops, function)(boxes1, boxes2),)
-
-    @peer(f"box_iou_loss {name}", f"box_iou_loss_grad {name}")
-    def losses(_, count, function=function):
-        import torchvision
-
+    def losses(_, count):
         boxes = boxes_of(count)
-        return both(getattr(torchvision.ops, f"{function}_loss"), boxes, boxes + 4 * torch.rand_like(boxes))
+        return vision(f"{name}_loss"), boxes, boxes + 4 * torch.rand_like(boxes)
+
+    return lambda _, rows, columns: (vision(name), boxes_of(rows), boxes_of(columns)), losses
 
 
-def region_rows(dtype, batch, height, width, channels, count):
-    """Returns NCHW features, and boxes at stride 16 as torchvision takes them."""
-    images = torch.randint(0, batch, (count, 1), device="cuda")
-    return normal(batch, channels, height, width, dtype=dtype), torch.cat([images, boxes_of(count, 800.0)], 1).to(dtype)
+for mode, kind in {"iou": "", "giou": "generalized_", "diou": "distance_", "ciou": "complete_"}.items():
+    PEERS[f"box_iou {mode}"], PEERS[f"box_iou_loss {mode}"] = box_peers(f"{kind}box_iou")
 
 
-@peer("roi_align", "roi_align_grad")
-def roi_align(dtype, *sizes):
-    import torchvision
+def region_pooling(name, *options):
+    """Returns the peer of a kernel of regions: NCHW features, and boxes at stride 16 as torchvision takes them."""
 
-    *sizes, bins, _, stride = sizes
-    features, rois = region_rows(dtype, *sizes)
-    return both(lambda x: torchvision.ops.roi_align(x, rois, bins, 1 / stride, 2, True), features)
+    def make(dtype, batch, height, width, channels, count, bins, _, stride):
+        rois = torch.cat([torch.randint(0, batch, (count, 1), device="cuda"), boxes_of(count, 800.0)], 1).to(dtype)
+        pool = vision(name)
+        return lambda x: pool(x, rois, bins, 1 / stride, *options), normal(batch, channels, height, width, dtype=dtype)
 
-
-@peer("roi_pool", "roi_pool_grad")
-def roi_pool(dtype, *sizes):
-    import torchvision
-
-    *sizes, bins, _, stride = sizes
-    features, rois = region_rows(dtype, *sizes)
-    return both(lambda x: torchvision.ops.roi_pool(x, rois, bins, 1 / stride), features)
+    return make
 
 
-@peer("grid_sample", "grid_sample_grad")
+PEERS |= {"roi_align": region_pooling("roi_align", 2, True), "roi_pool": region_pooling("roi_pool")}
+
+
+@peer
 def grid_sample(dtype, batch, height, width, channels):
-    """Both gradients, to features and grid."""
     y, x = torch.meshgrid(*(torch.linspace(-0.9, 0.9, n, device="cuda") for n in (height, width)), indexing="ij")
     grid = torch.stack([x, y], -1).expand(batch, -1, -1, -1).to(dtype)
-    features = normal(batch, channels, height, width, dtype=dtype)
-    return both(lambda x, g: functional.grid_sample(x, g, align_corners=True), features, grid)
+    sample = functools.partial(functional.grid_sample, align_corners=True)
+    return sample, normal(batch, channels, height, width, dtype=dtype), grid
 
 
-@peer("correlation_cost", "correlation_cost_grad")
+@peer
 def correlation_cost(dtype, batch, height, width, channels, radius):
     def costs(a, b):
         padded = functional.pad(b, (0, 0, *[radius] * 4))
         steps = itertools.product(range(2 * radius + 1), repeat=2)
         return torch.stack([(a * padded[:, y : y + height, x : x + width]).mean(-1) for y, x in steps], -1)
 
-    return both(costs, *(normal(batch, height, width, channels, dtype=dtype) for _ in range(2)))
+    return costs, *(normal(batch, height, width, channels, dtype=dtype) for _ in range(2))
 
 
-@peer("deform_conv", "deform_conv_grad")
+@peer
 def deform_conv(dtype, batch, height, width, channels):
-    import torchvision
-
-    features, offsets = (
-        normal(batch, channels, height, width, dtype=dtype),
-        normal(batch, 18, height, width, dtype=dtype),
-    )
-    filters, mask = normal(channels, channels, 3, 3, dtype=dtype), normal(batch, 9, height, width, dtype=dtype)
-    return both(
-        lambda x, o, w, m: torchvision.ops.deform_conv2d(x, o, w, padding=1, mask=m), features, offsets, filters, mask
-    )
+    shapes = ((batch, channels), (batch, 18), (batch, 9))
+    features, offsets, mask = (normal(*shape, height, width, dtype=dtype) for shape in shapes)
+    convolve = vision("deform_conv2d")
+    filters = normal(channels, channels, 3, 3, dtype=dtype)
+    return lambda x, o, w, m: convolve(x, o, w, padding=1, mask=m), features, offsets, filters, mask
 
 
-@peer("deformable_attention", "deformable_attention_grad")
+@peer
 def deformable_attention(dtype, queries, heads, depth, points, *levels):
     """Deformable DETR's composition of grid_sample."""
     sizes = list(zip(levels[::2], levels[1::2], strict=True))
@@ -287,16 +229,29 @@ def deformable_attention(dtype, queries, heads, depth, points, *levels):
 
     values = normal(heads, depth, sum(h * w for h, w in sizes), dtype=dtype)
     grids = normal(heads, queries, len(sizes), points, 2, dtype=dtype) / 2
-    return both(attend, values, grids, normal(heads, 1, queries, len(sizes), points, dtype=dtype))
+    return attend, values, grids, normal(heads, 1, queries, len(sizes), points, dtype=dtype)
+
+
+def gradient_of(function, *inputs):
+    """Returns a call that computes the gradients of function(*inputs), without its forward pass."""
+    leaves = [x.detach().requires_grad_() for x in inputs]
+    output = function(*leaves)
+    d = torch.randn_like(output)
+    return lambda: torch.autograd.grad(output, leaves, d, retain_graph=True)
 
 
 def call_of(name):
     """Returns the peer's call for a benchmark such as "float32 box_iou [8, 8] giou", or None."""
     dtype, kernel, rest = (re.match(r"((?:int|b?float)\d+ )?(\w+) ?(.*)", name)).groups()
-    variant = re.search(r"[a-z]+$", rest)
-    make = PEERS.get(kernel) or (PEERS.get(f"{kernel} {variant[0]}") if variant else None)
+    forward, variant = kernel.removesuffix("_grad"), re.search(r"[a-z]+$", rest)
+    make = PEERS.get(forward) or (PEERS.get(f"{forward} {variant[0]}") if variant else None)
+    if not make:
+        return None
     numbers = [int(n) for n in re.findall(r"\d+", rest)]
-    return make and make(DTYPES.get((dtype or "").strip(), torch.float32), *numbers)
+    function, *inputs = make(DTYPES.get((dtype or "").strip(), torch.float32), *numbers)
+    return (
+        gradient_of(function, *inputs) if forward != kernel else functools.partial(torch.no_grad()(function), *inputs)
+    )
 
 
 def row_of(row, timer, speed):

@@ -1,7 +1,6 @@
 #include "tensorflow_ops/core/cc/gemm_simd.h"
 
 #include "tensorflow_ops/core/cc/simd.h"
-#include "tensorflow_ops/core/cc/transpose_simd.h"
 
 namespace tfo {
 namespace TFO_CPU_NAMESPACE {

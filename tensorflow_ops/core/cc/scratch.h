@@ -1,12 +1,30 @@
-// The layout of a GPU algorithm's scratch memory. Plain C++.
+// Scratch memory of algorithms: on the CPU, and its layout on a GPU. Plain C++.
 #ifndef TENSORFLOW_OPS_CORE_CC_SCRATCH_H_
 #define TENSORFLOW_OPS_CORE_CC_SCRATCH_H_
 
 #include <cstdint>
+#include <memory>
 
 #include "tensorflow_ops/core/cc/int_math.h"
 
 namespace tfo {
+
+// Memory of `count` values, aligned to a cache line. Not initialized.
+template <typename C>
+class Buffer {
+ public:
+  explicit Buffer(int64_t count)
+      : memory_(new char[count * sizeof(C) + 2 * kLine]),
+        data_(reinterpret_cast<C*>(
+            (reinterpret_cast<uintptr_t>(memory_.get()) + kLine) / kLine *
+            kLine)) {}
+  C* data() const { return data_; }
+
+ private:
+  static constexpr int64_t kLine = 64;
+  std::unique_ptr<char[]> memory_;
+  C* data_;
+};
 
 // Reserves arrays one after another from `base`, which is gpu.scratch, on. With
 // a null base, only counts their bytes, so that the same calls say how much

@@ -11,6 +11,9 @@ import tensorflow as tf
 # TensorFlow has no public API to look up an op or its kernels.
 from tensorflow.python.framework import kernels, op_def_registry
 
+# Nor one that tells whether XLA will compile a graph.
+from tensorflow.python.ops import control_flow_util
+
 from tensorflow_ops.core.python import autograph, build_info, compatibility
 
 _FOLDER = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -109,6 +112,13 @@ def gpu_error():
 def supports_xla():
     """Returns whether XLA can compile the ops for this machine's devices."""
     return xla_error is None and (gpu_error() is None or not tf.config.list_physical_devices("GPU"))
+
+
+def is_compiled_by_xla():
+    """Returns whether the current graph is traced for XLA; False outside of graphs."""
+    if tf.executing_eagerly():
+        return False
+    return control_flow_util.GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph())
 
 
 # The generated op functions. Loaded with the package, so that a SavedModel finds

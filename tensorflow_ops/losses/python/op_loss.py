@@ -5,7 +5,7 @@ from typing import Literal, TypeAlias
 import keras
 import tensorflow as tf
 
-from tensorflow_ops.core.python import arguments, library, ragged, xla
+from tensorflow_ops.core.python import arguments, library, ragged
 from tensorflow_ops.core.python.type_aliases import DTypeLike, TensorLike
 
 Reduction: TypeAlias = Literal["sum_over_batch_size", "sum", "mean", "mean_with_sample_weight", "none"] | None
@@ -41,7 +41,7 @@ class OpLoss(keras.losses.Loss):
         A layer declines with `supports_jit`. Keras does not ask losses, so that jit_compile="auto",
         its default, would end in an error of XLA's for a user who never named XLA.
         """
-        if xla.is_compiled() and not library.supports_xla():
+        if library.is_compiled_by_xla() and not library.supports_xla():
             name = f"tfo.losses.{type(self).__name__}"
             reason = library.xla_error or "this build of tensorflow_ops has no kernels for the GPU"
             advice = 'Pass jit_compile=False to compile(); its default, "auto", uses XLA on machines with a GPU.'

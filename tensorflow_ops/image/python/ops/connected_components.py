@@ -7,7 +7,7 @@ import tensorflow as tf
 from tensorflow_ops.core.python import autograph
 from tensorflow_ops.core.python.library import ops
 from tensorflow_ops.core.python.type_aliases import TensorLike
-from tensorflow_ops.image.python.ops import mask_arguments
+from tensorflow_ops.image.python.ops import masks
 
 tf.no_gradient("TensorflowOps>ConnectedComponents")
 
@@ -65,7 +65,7 @@ def connected_components(
     """
     if not isinstance(connectivity, int) or isinstance(connectivity, bool) or connectivity not in _CONNECTIVITIES:
         raise ValueError(f"connectivity is {connectivity!r}, expected 4 or 8")
-    images = mask_arguments.images_tensor(
-        images, mask_arguments.DISCRETE_DTYPES, "bool or an integer: compare floats first, as in images > 0.5"
+    images = masks.images_tensor(
+        images, masks.DISCRETE_DTYPES, "bool or an integer: compare floats first, as in images > 0.5"
     )
     return ConnectedComponents(*ops.tensorflow_ops_connected_components(images, connectivity=connectivity, name=name))

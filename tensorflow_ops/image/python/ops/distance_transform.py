@@ -5,7 +5,7 @@ import tensorflow as tf
 from tensorflow_ops.core.python import arguments, autograph
 from tensorflow_ops.core.python.library import ops
 from tensorflow_ops.core.python.type_aliases import DTypeLike, TensorLike
-from tensorflow_ops.image.python.ops import mask_arguments
+from tensorflow_ops.image.python.ops import masks
 
 # Distances count pixels: they do not change with a pixel's value until it is zero.
 tf.no_gradient("TensorflowOps>EuclideanDistanceTransform")
@@ -54,9 +54,9 @@ def euclidean_distance_transform(
         dtype.
       InvalidArgumentError: the same errors, found at run time.
     """
-    images = mask_arguments.images_tensor(
+    images = masks.images_tensor(
         images,
-        (*mask_arguments.DISCRETE_DTYPES, *arguments.FLOAT_DTYPES),
+        (*masks.DISCRETE_DTYPES, *arguments.FLOAT_DTYPES),
         "bool, an integer or a float: float16, bfloat16, float32 or float64",
     )
     try:

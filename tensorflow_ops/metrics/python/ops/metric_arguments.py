@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from tensorflow_ops.core.python import xla
+from tensorflow_ops.core.python import library
 
 
 def check_update(metric, sample_weight, strategies=tf.distribute.Strategy):
@@ -30,7 +30,7 @@ def check_update(metric, sample_weight, strategies=tf.distribute.Strategy):
             f"{name} does not collect updates under {strategy.__class__.__name__}: update a metric on each part of the "
             "data outside of the strategy, and merge them with merge_state()"
         )
-    if xla.is_compiled():
+    if library.is_compiled_by_xla():
         advice = 'Pass jit_compile=False to compile(); its default, "auto", uses XLA on machines with a GPU.'
         raise tf.errors.UnimplementedError(None, None, f"XLA cannot compile {name}: its sizes depend on data. {advice}")
 

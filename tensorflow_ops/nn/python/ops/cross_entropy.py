@@ -7,7 +7,7 @@ import tensorflow as tf
 from tensorflow_ops.core.python import arguments, autograph, axes, ragged
 from tensorflow_ops.core.python.library import ops
 from tensorflow_ops.core.python.type_aliases import TensorLike
-from tensorflow_ops.nn.python.ops import log_sum_exp, nn_arguments
+from tensorflow_ops.nn.python.ops import nn_arguments
 
 
 @overload
@@ -115,8 +115,18 @@ def softmax_cross_entropy(
 
 
 def _with_log_sum_exp(loss, logits, result):
-    """Returns (loss, log sum e^x of each row), from the outputs of an op of losses."""
-    return loss, log_sum_exp.of_rows(logits, result.largest, result.rest)
+    """Returns (loss, log sum e^x of each row), with its gradient, from the outputs of an op of losses."""
+
+    @tf.custom_gradient
+    def log_sum_exp(x):
+        def gradient(d):
+            p = tf.cast(ops.tensorflow_ops_softmax(x), d.dtype)
+            return tf.cast(d[..., tf.newaxis] * p, x.dtype)
+
+        # `rest` is the sum of e^(x - largest), less 1.
+        return tf.stop_gradient(result.largest + tf.math.log1p(result.rest)), gradient
+
+    return loss, log_sum_exp(logits)
 
 
 def _broadcast(labels, logits):

@@ -1,4 +1,4 @@
-"""Gradients of the nn ops: kernels for the first order, formulas for higher orders.
+"""Gradients and vectorization of the nn ops: kernels for the first order, formulas for higher orders.
 
 The formulas call ops that have gradients, so that every order exists, and compute in
 float32 for 16-bit tensors. In them x are logits, p probabilities, l = log p, d the
@@ -11,7 +11,7 @@ gradients to logits include the path through them.
 
 import tensorflow as tf
 
-from tensorflow_ops.core.python import arguments
+from tensorflow_ops.core.python import arguments, pfor
 from tensorflow_ops.core.python.gradients import call, is_needed
 from tensorflow_ops.core.python.library import ops
 
@@ -194,3 +194,26 @@ def _gaussian_kl_grad_grad(op, *g):
     if p:
         gradients += [-to_mean, -to_log - d * (by_mean + by_square)]
     return [to_d, *(tf.cast(gradient, q_mean.dtype) for gradient in gradients)]
+
+
+# They take any batch dims: the iterations become the first one.
+_VECTORIZED = (
+    "Softmax",
+    "SoftmaxGrad",
+    "SoftmaxEntropy",
+    "SoftmaxEntropyGrad",
+    "SparseSoftmaxCrossEntropy",
+    "SparseSoftmaxCrossEntropyGrad",
+    "SoftmaxCrossEntropy",
+    "GaussianKl",
+    "GaussianKlGrad",
+)
+
+for _name in _VECTORIZED:
+    pfor.register(f"TensorflowOps>{_name}")(pfor.convert_batched)
+
+
+@pfor.register("TensorflowOps>SoftmaxCrossEntropyGrad")
+def _convert_cross_entropy_grad(pfor_input):
+    # Without to_labels the second output, d_labels, is empty: a [0], without batch dims.
+    return pfor.convert_batched(pfor_input, unstacked=() if pfor_input.op.get_attr("to_labels") else (1,))

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from tensorflow_ops.core.python import arguments, autograph
+from tensorflow_ops.core.python import arguments, autograph, pfor
 from tensorflow_ops.core.python.library import ops
 from tensorflow_ops.core.python.type_aliases import IntLike, TensorLike
 from tensorflow_ops.seq2seq.python.ops import seq2seq_arguments
@@ -297,3 +297,19 @@ def _batch_gather_of_any_rank(params, indices):
         batch_dims=1,
     )
     return tf.reshape(flat, tf.concat([of_indices, rest], 0))
+
+
+@pfor.register("TensorflowOps>GatherTree")
+def _convert_gather_tree(pfor_input):
+    """Makes the iterations part of the batch, which is dim 1 of the trees."""
+    if pfor_input.inputs[3].is_stacked:  # the pad_id
+        return pfor.loop(pfor_input)
+    pfor_input.stack_inputs([0, 1, 2])
+    token_ids, parent_ids, lengths = (pfor_input.stacked_input(i) for i in range(3))
+    inputs = [pfor.fold(token_ids, 1), pfor.fold(parent_ids, 1), pfor.fold(lengths), pfor_input.inputs[3].t]
+    return [pfor.stacked(pfor.unfold(y, tf.shape(lengths)[0], 1)) for y in pfor.call(pfor_input, inputs)]
+
+
+@pfor.register("TensorflowOps>BeamSearchStep")
+def _convert_beam_search_step(pfor_input):
+    return pfor.convert_folded(pfor_input, (4, 5, 6, 7))

@@ -1,9 +1,11 @@
-"""Gradients of the CTC decoders' ops: none, an error instead of a zero."""
+"""Vectorization of the CTC decoders' ops, and their gradients: none, an error instead of a zero."""
 
+import functools
 import types
 
 import tensorflow as tf
 
+from tensorflow_ops.core.python import pfor
 from tensorflow_ops.core.python.gradients import refuse
 
 
@@ -17,6 +19,9 @@ def _register(op_name, inputs, reason):
 _SEARCH = "ctc_beam_search_decode has no gradient: tfo.nn.ctc_loss of its labels has one"
 _register("CtcGreedyDecode", (0,), "ctc_greedy_decode has no gradient: tfo.nn.ctc_loss of its labels has one")
 _register("CtcBeamSearchDecode", (0, 2), _SEARCH)
+
+for _name, _shared in {"CtcGreedyDecode": (), "CtcBeamSearchDecode": (2,), "CtcBeamSearchStep": (5, 6)}.items():
+    pfor.register(f"TensorflowOps>{_name}")(functools.partial(pfor.convert_folded, shared=_shared))
 
 
 def with_refused_gradients(results, inputs):

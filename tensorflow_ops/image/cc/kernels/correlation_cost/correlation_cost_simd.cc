@@ -1,7 +1,6 @@
 #include "tensorflow_ops/image/cc/kernels/correlation_cost/correlation_cost_simd.h"
 
 #include "tensorflow_ops/core/cc/simd.h"
-#include "tensorflow_ops/core/cc/transpose_simd.h"
 
 namespace tfo {
 namespace TFO_CPU_NAMESPACE {

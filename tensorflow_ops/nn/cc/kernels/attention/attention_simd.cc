@@ -2,7 +2,6 @@
 
 #include "tensorflow_ops/core/cc/gemm_simd.h"
 #include "tensorflow_ops/core/cc/math_simd.h"
-#include "tensorflow_ops/core/cc/transpose_simd.h"
 #include "tensorflow_ops/nn/cc/kernels/rows/math.h"
 
 namespace tfo {

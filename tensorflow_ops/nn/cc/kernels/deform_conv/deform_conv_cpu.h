@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "tensorflow_ops/core/cc/bilinear.h"
-#include "tensorflow_ops/core/cc/buffer.h"
 #include "tensorflow_ops/core/cc/gemm_simd.h"
 #include "tensorflow_ops/core/cc/int_math.h"
+#include "tensorflow_ops/core/cc/scratch.h"
 #include "tensorflow_ops/nn/cc/kernels/deform_conv/deform_conv.h"
 #include "tensorflow_ops/nn/cc/kernels/deform_conv/deform_conv_simd.h"
 

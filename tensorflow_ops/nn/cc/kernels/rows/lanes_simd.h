@@ -6,7 +6,6 @@
 #define TENSORFLOW_OPS_NN_CC_KERNELS_ROWS_LANES_SIMD_H_
 
 #include "tensorflow_ops/core/cc/simd.h"
-#include "tensorflow_ops/core/cc/transpose_simd.h"
 #include "tensorflow_ops/nn/cc/kernels/rows/math.h"
 
 namespace tfo {
