@@ -7,7 +7,6 @@ A namespace is a folder under tensorflow_ops/, and an op is a folder in its cc/k
     cc/kernels/OP/*_op.cc, *_op.h   OpKernels and what they share: includes TensorFlow
     cc/kernels/OP/*_test.cc         a test each, with *_testing.h
     cc/ops/OP_ops.cc                REGISTER_OP, shape functions
-    __init__.py                     the public names; folders without public names have none
     python/ops/*.py                 wrappers, gradients
     python/ops/*_test.py            tests, with *_testing.py
 A namespace without kernels has python/*.py in place of python/ops/*.py.

@@ -86,9 +86,6 @@ def on_config(config):
     shutil.rmtree(pages)
     for folder in _FOLDERS:
         shutil.copytree(ROOT / folder, pages / folder, ignore=shutil.ignore_patterns(".*", "bazel-*", "__pycache__"))
-    # The site's generator, unlike Python, finds no folder without it inside of a package.
-    for folder in (pages / PACKAGE.name).rglob("*/"):
-        (folder / "__init__.py").touch()
     for file in (*ROOT.glob("*.md"), ROOT / "LICENSE"):
         shutil.copy(file, pages)
     shutil.copytree(ROOT / "tools/docs/assets", pages / "assets")

@@ -151,6 +151,7 @@ def _changed_files(root, family, python, module, public):
     if not (root / folder).exists():
         files[f"{folder}/BUILD"] = _NEW_NAMESPACE.format(family)
         files[f"{folder}/__init__.py"] = f'"""The ops of tfo.{family}."""\n\n__all__ = []\n'
+        files |= {f"{folder}/{package}/__init__.py": "" for package in ("python", "python/ops")}
         insert("tensorflow_ops/BUILD", r"^OP_FAMILIES = \[\n", f'    "{family}",\n')
         insert("tensorflow_ops/__init__.py", r"^from tensorflow_ops import \(\s*", f"{family}, ")
         insert("tensorflow_ops/__init__.py", r"^__all__ = \[", f'"{family}", ')
