@@ -1,6 +1,5 @@
 """Tests of logits processors against loops over rows and tokens, and of the history that they read."""
 
-import doctest
 import math
 
 import numpy as np
@@ -186,12 +185,6 @@ class ProcessorsTest(parameterized.TestCase, tf.test.TestCase):
             self.assertAllEqual(forbidden, [[False, True, True]])
         _, forbidden = _processors.chain(force, forbid)(1, before, logits)
         self.assertAllEqual(forbidden, [[False, True, True]])
-
-    def test_docstring_examples_run(self):
-        for member in (_processors, *(getattr(_processors, name) for name in _processors.__all__)):
-            (test,) = doctest.DocTestFinder(recurse=False).find(member, "processors", globs={})
-            self.assertNotEmpty(test.examples)
-            doctest.DebugRunner(verbose=False).run(test)
 
     @parameterized.parameters(
         (lambda: _processors.repetition_penalty(0.0), "penalty is 0.0, expected a number above 0"),
