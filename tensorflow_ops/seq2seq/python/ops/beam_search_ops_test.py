@@ -1,4 +1,4 @@
-"""Tests of beam_search_step's arguments and of batch_gather. C++ tests prove values of beam_search_step, gather_tree."""
+"""Tests of beam_search_step's arguments and of batch_gather. C++ tests prove beam_search_step and gather_tree."""
 
 import math
 
