@@ -90,25 +90,31 @@ _CHAIN_OF_ALL = _P.chain(
     _P.force_tokens([0, 7], step=7),
 )
 _FILTERS = _P.chain(_P.temperature(0.8), _P.top_k(9), _P.top_p(0.9), _P.min_p(0.05), _P.typical_p(0.9))
-_BEAM, _SAMPLE = (tfo.seq2seq.beam_search, {"beam_width": 3}), (tfo.seq2seq.sample, {"seed": [1, 2]})
-_STOCHASTIC = (tfo.seq2seq.stochastic_beam_search, {"beam_width": 3, "seed": [1, 2]})
-# (search, its options), names of options that are tensors in a graph, other options.
+_BEAMS, _SEED = {"beam_width": 3}, {"seed": [1, 2]}
+# Searches, names of options that are tensors in a graph, other options.
 _CALLS = (
     (
-        *(_BEAM, ["length_penalty"]),
-        {"min_length": 2, "num_return_sequences": 2, "early_stopping": "never", "logits_processor": _FILTERS},
+        tfo.seq2seq.beam_search,
+        ["length_penalty"],
+        {**_BEAMS, "min_length": 2, "num_return_sequences": 2, "early_stopping": "never", "logits_processor": _FILTERS},
     ),
-    (_BEAM, ["prompt", "prompt_lengths"], {"num_groups": 3, "diversity_penalty": 0.5}),
     (
-        *(_BEAM, ["history"]),
-        {
-            **{"cut_off": "count", "length_normalization": "length", "length_penalty": 1.0},
-            "logits_processor": _CHAIN_OF_ALL,
-        },
+        tfo.seq2seq.beam_search,
+        ["prompt", "prompt_lengths"],
+        {**_BEAMS, "num_groups": 3, "diversity_penalty": 0.5},
     ),
-    (_SAMPLE, ["prompt"], {"top_k": 5, "num_return_sequences": 2}),
-    (_SAMPLE, ["temperature", "top_p"], {"min_length": 2, "min_p": 0.05, "typical_p": 0.9}),
-    (_STOCHASTIC, ["history", "prompt"], {"logits_processor": _P.no_repeat_ngrams(2)}),
+    (
+        tfo.seq2seq.beam_search,
+        ["length_penalty", "history"],
+        {**_BEAMS, "cut_off": "count", "length_normalization": "length", "logits_processor": _CHAIN_OF_ALL},
+    ),
+    (tfo.seq2seq.sample, ["prompt"], {**_SEED, "top_k": 5, "num_return_sequences": 2}),
+    (tfo.seq2seq.sample, ["temperature", "top_p"], {**_SEED, "min_length": 2, "min_p": 0.05, "typical_p": 0.9}),
+    (
+        tfo.seq2seq.stochastic_beam_search,
+        ["history", "prompt"],
+        {**_BEAMS, **_SEED, "logits_processor": _P.no_repeat_ngrams(2)},
+    ),
 )
 _TENSORS = {
     "length_penalty": tf.constant(0.8),
@@ -125,16 +131,16 @@ class GraphTest(parameterized.TestCase, tf.test.TestCase):
     def test_one_trace_equals_eager_calls_of_any_size(self, call, compiled):
         if compiled and library.xla_error:
             self.skipTest(library.xla_error)
-        (search, own), names, options = call
+        search, names, options = call
         logits = 2 * tf.random.stateless_normal([20, 20], [1, 2])
 
         def run(bias, max_length, *tensors):
             def step_fn(tokens, state):
                 return tf.gather(logits, tokens) + state, state
 
-            more = {**own, **options, **dict(zip(names, tensors, strict=True))}
             sizes = {"batch_size": tf.shape(bias)[0], "max_length": max_length}
-            return search(step_fn, bias, bos_id=1, eos_ids=[0, 7], **sizes, **more)
+            more = dict(zip(names, tensors, strict=True))
+            return search(step_fn, bias, bos_id=1, eos_ids=[0, 7], **sizes, **options, **more)
 
         arguments = [tf.random.stateless_normal([2, 20], [3, 4]), tf.constant(0), *(_TENSORS[name] for name in names)]
         specs = [tf.TensorSpec([None] * x.shape.rank, x.dtype) for x in arguments]
