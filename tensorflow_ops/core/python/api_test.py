@@ -141,7 +141,7 @@ class PublicApiTest(parameterized.TestCase, tf.test.TestCase):
         self.assertIn("tensorflow_ops.zero_out", sys.modules)
         self.assertTrue(callable(tfo.zero_out))
 
-    @parameterized.parameters(*_FUNCTIONS)
+    @parameterized.parameters(*_FUNCTIONS, "seq2seq.processors", *_PROCESSORS)
     def test_docstring_examples_run(self, path):
         (test,) = doctest.DocTestFinder(recurse=False).find(_public(path), path, globs={})
         self.assertNotEmpty(test.examples)

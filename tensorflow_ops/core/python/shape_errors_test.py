@@ -71,17 +71,6 @@ class PublicFunctionsTest(parameterized.TestCase, tf.test.TestCase):
         with self.assertRaises(tf.errors.InvalidArgumentError):
             graph(*arguments.values())
 
-    def test_wrong_value_is_an_invalid_argument_error(self):
-        regions = _regions(box_indices=np.int32([0, 1]))
-        for call, message in (
-            (lambda: tfo.detection.roi_align(**regions), r"box_indices\[1\] is 1, expected \[0, 1\)"),
-            (lambda: tfo.nn.label_log_prob([3, 0], _LOGITS), r"labels\[0\] is 3, expected \[0, 3\)"),
-            (lambda: tfo.zero_out_with_index(_LOGITS, preserve_index=6), r"preserve_index is 6, expected \[0, 6\)"),
-        ):
-            for function in (call, tf.function(call)):
-                with self.assertRaisesRegex(tf.errors.InvalidArgumentError, message):
-                    function()
-
 
 class ShapeCheckTest(tf.test.TestCase):
     """Kernels run the shape function, unless they remember its result for equal shapes."""
@@ -131,12 +120,6 @@ class ShapeCheckTest(tf.test.TestCase):
 
         with futures.ThreadPoolExecutor(4) as pool:
             list(pool.map(call, range(8)))
-
-
-class GeneratedFunctionsTest(tf.test.TestCase):
-    def test_autograph_does_not_warn(self):
-        with self.assertNoLogs("tensorflow", "WARNING"):
-            self.assertAllEqual(tf.function(lambda x: tfo.zero_out(x))(tf.constant([3, 4])), [3, 0])
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Tests of grid_sample and dense_image_warp: values by hand, options in gradients, batches, errors."""
+"""Tests of grid_sample and dense_image_warp: options in gradients, dtypes, batches. C++ tests prove values."""
 
 import numpy as np
 import tensorflow as tf
@@ -23,30 +23,6 @@ class GridSampleTest(tf.test.TestCase, parameterized.TestCase):
 
         tfo.testing.assert_gradients(sample, [features, grid])
 
-    def test_slopes_on_whole_pixels_and_at_borders(self):
-        features = tf.constant([[[[1.0], [3.0], [10.0]]]])
-        for padding_mode, slopes in (
-            # Of the cell to the right; outside is 0.
-            ("zeros", {-1.0: 1, 0.0: 2, 1.0: 7, 2.0: -10, 3.0: 0, 0.5: 2}),
-            ("border", {-1.0: 0, 0.0: 0, 1.0: 7, 2.0: 0, 3.0: 0, 0.5: 2}),
-            ("reflection", {-1.25: -7, 0.0: 0, 1.0: 7, 2.0: 0, 3.25: -2, 0.5: 2, 4.25: 2}),
-        ):
-            for x, slope in slopes.items():
-                grid = tf.constant([[[x, 0.0]]])
-                with tf.GradientTape() as tape:
-                    tape.watch(grid)
-                    y = tfo.image.grid_sample(
-                        features, grid, padding_mode=padding_mode, normalized=False, align_corners=True
-                    )
-                self.assertEqual(tape.gradient(y, grid)[0, 0, 0], slope, msg=(padding_mode, x))
-
-    def test_normalized_coordinates_that_overflow_are_infinite(self):
-        features = tf.random.normal([1, 4, 5, 3])
-        grid = tf.constant([[[3e38, 0.0]]])
-        self.assertAllEqual(tfo.image.grid_sample(features, grid), np.zeros([1, 1, 3]))
-        edge = tfo.image.grid_sample(features, [[[1.0, 0.0]]], padding_mode="border")
-        self.assertAllEqual(tfo.image.grid_sample(features, grid, padding_mode="border"), edge)
-
     @parameterized.parameters(tf.float16, tf.bfloat16)
     def test_places_of_16_bit_features_are_float32(self, dtype):
         # 16 bits hold no fraction at column 4097.
@@ -62,24 +38,14 @@ class GridSampleTest(tf.test.TestCase, parameterized.TestCase):
         def cubed(features):
             return tf.reduce_sum(tfo.image.grid_sample(features, grid) ** 3)
 
-        tfo.testing.assert_gradients(cubed, (features,))
-        with tf.GradientTape() as outer:
-            outer.watch(features)
+        def gradient_of_cubed(features):
             with tf.GradientTape() as tape:
                 tape.watch(features)
                 y = cubed(features)
-            gradient = tape.gradient(y, features)
-        second = outer.gradient(gradient, features)
-        direction = tf.ones_like(features)
-        step = 1e-4
-        numeric = []
-        for sign in (1, -1):
-            moved = features + sign * step * direction
-            with tf.GradientTape() as tape:
-                tape.watch(moved)
-                y = cubed(moved)
-            numeric.append(tape.gradient(y, moved))
-        self.assertAllClose(second, (numeric[0] - numeric[1]) / (2 * step), rtol=1e-5, atol=1e-6)
+            return tape.gradient(y, features)
+
+        tfo.testing.assert_gradients(cubed, (features,))
+        tfo.testing.assert_gradients(gradient_of_cubed, (features,))
         with tf.GradientTape() as outer:
             outer.watch(grid)
             with tf.GradientTape() as tape:
@@ -155,10 +121,6 @@ class DenseImageWarpTest(tf.test.TestCase):
             results.append([y, *tape.gradient(weighted, [images, flow])])
         for actual, expected in zip(*results, strict=True):
             self.assertAllClose(actual, expected)
-
-    def test_no_flow_is_the_identity(self):
-        images = tf.random.normal([2, 5, 6, 3])
-        self.assertAllEqual(tfo.image.dense_image_warp(images, tf.zeros([2, 5, 6, 2])), images)
 
     def test_the_static_size_is_that_of_images_or_flow(self):
         specs = tf.TensorSpec([None, 5, None, 3]), tf.TensorSpec([2, None, 6, 2])

@@ -1,13 +1,11 @@
-"""Tests of logits processors, against loops over rows and tokens, and in searches."""
+"""Tests of logits processors against loops over rows and tokens, and of the history that they read."""
 
-import doctest
-import itertools
 import math
 
 import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
-from seq2seq_testing import process_by_definition
+from seq2seq_testing import log_probabilities, markov, process_by_definition, processor_of
 
 import tensorflow_ops as tfo
 
@@ -15,89 +13,52 @@ _INF = math.inf
 _processors = tfo.seq2seq.processors
 
 
-def _forbidden_ngrams(sequence, size, vocabulary):
-    """Returns whether each token would repeat an n-gram of the sequence."""
-    before = {tuple(sequence[i : i + size]) for i in range(len(sequence) - size + 1)}
-    return [
-        len(sequence) + 1 >= size and (*sequence, t)[len(sequence) + 1 - size :] in before for t in range(vocabulary)
-    ]
-
-
-def _forbidden_words(sequence, words, vocabulary):
-    return [any(tuple((*sequence, t)[-len(word) :]) == tuple(word) for word in words) for t in range(vocabulary)]
+_BIASES = {(2,): 1.5, (0, 1): -2, (0, 3, 1): np.float32(0.25), (3, 1): -_INF}
+# A rule of seq2seq_testing.process_by_definition, and other forms of its arguments.
+_RULES = [
+    *(("no_repeat_ngrams", {"size": size}) for size in (1, 2, 3, 5)),
+    *(("bad_words", {"words": x}) for x in ([[2]], [[0, 1], [1]], [[1, 1, 1], [2, 0], [0, 2, 1, 3]], [])),
+    *(("suppress_tokens", {"ids": ids}) for ids in ([3, 0, 3], [])),
+    ("suppress_tokens", {"ids": [1], "first_steps": 2}),
+    ("sequence_bias", {"biases": _BIASES}, {"biases": list(_BIASES.items())}),
+    *(("sequence_bias", {"biases": x}) for x in ({(1, 2, 3, 1): 2.0}, {})),
+    ("force_tokens", {"ids": [2], "at": 3}, {"ids": 2, "at": tf.constant(3)}),
+    ("force_tokens", {"ids": [3, 0, 3], "at": 0}),
+    *(("top_k", {"k": k}) for k in (1, 3, 20)),
+    *(
+        (name, {key: value}, {key: tf.constant(value, tf.float64)})
+        for name, key, values in (
+            *(("repetition_penalty", "penalty", (1.5, 0.5)), ("temperature", "value", (0.7,))),
+            *(("top_p", "p", (0.1, 0.8, 1.0)), ("min_p", "p", (0.0, 0.3, 1.0)), ("typical_p", "p", (0.2, 0.9))),
+        )
+        for value in values
+    ),
+]
 
 
 class ProcessorsTest(parameterized.TestCase, tf.test.TestCase):
-    def _each(self, processor, rows=7, vocabulary=4, lengths=range(8), dtype=tf.float32):
+    def _each(self, processor):
         """Yields (sequences, logits, result) for each length, eagerly and from one trace for all lengths."""
         rng = np.random.default_rng(0)
-        traced = tf.function(
-            processor,
-            input_signature=[
-                tf.TensorSpec([], tf.int32),
-                tf.TensorSpec([None, None], tf.int32),
-                tf.TensorSpec([None, None], dtype),
-            ],
-        )
-        for length in lengths:
-            sequences = rng.integers(0, vocabulary, [rows, length])
-            logits = tf.constant(rng.normal(size=[rows, vocabulary]), dtype)
-            logits = tf.where(rng.random([rows, vocabulary]) < 0.1, tf.constant(-_INF, dtype), logits)
+        unknown = tf.TensorSpec([None, None], tf.int32), tf.TensorSpec([None, None], tf.float64)
+        traced = tf.function(processor, input_signature=[tf.TensorSpec([], tf.int32), *unknown])
+        for length in range(12):
+            sequences, logits = rng.integers(0, 4, [7, length]), rng.normal(size=[7, 4])
+            logits = tf.constant(np.where(rng.random([7, 4]) < 0.1, -_INF, logits))
             for run in (processor, traced):
                 yield sequences, logits, run(length, tf.constant(sequences, tf.int32), logits)
 
-    def _assert_forbids(self, processor, expected, **options):
-        for sequences, logits, (kept, forbidden) in self._each(processor, **options):
-            self.assertAllEqual(kept, logits)
-            self.assertAllEqual(forbidden, [expected(s) for s in sequences.tolist()])
-
-    @parameterized.parameters(1, 2, 3, 5)
-    def test_no_repeat_ngrams(self, size):
-        self._assert_forbids(
-            _processors.no_repeat_ngrams(size), lambda s: _forbidden_ngrams(s, size, 3), vocabulary=3, lengths=range(12)
-        )
-
-    @parameterized.parameters([[[2]]], [[[0, 1], [1]]], [[[1, 1, 1], [2, 0], [0, 2, 1, 3]]], [[]])
-    def test_bad_words(self, words):
-        self._assert_forbids(_processors.bad_words(words), lambda s: _forbidden_words(s, words, 4))
-
-    def test_suppress_tokens(self):
-        self._assert_forbids(_processors.suppress_tokens([3, 0, 3]), lambda s: [True, False, False, True])
-        self._assert_forbids(_processors.suppress_tokens([]), lambda s: [False] * 4)
-        self._assert_forbids(
-            _processors.suppress_tokens([1], first_steps=2), lambda s: [False, len(s) < 2, False, False]
-        )
-
-    def _assert_equals_definition(self, processor, name, **arguments):
-        for sequences, logits, result in self._each(processor, dtype=tf.float64, vocabulary=9, rows=5):
-            rows = zip(sequences.tolist(), logits.numpy(), strict=True)
-            expected = [process_by_definition([(name, arguments)], s, len(s), x) for s, x in rows]
-            self.assertAllClose(result, expected, rtol=1e-12, atol=0)
-
-    @parameterized.parameters(
-        [{(2,): 1.5, (0, 1): -2, (0, 3, 1): np.float32(0.25), (4, 1): -_INF}],
-        [{(1, 2, 3, 4): 2.0}],
-        [{}],
-    )
-    def test_sequence_bias(self, biases):
-        for given in (biases, list(biases.items())):
-            self._assert_equals_definition(_processors.sequence_bias(given), "sequence_bias", biases=biases)
-
-    def test_force_tokens(self):
-        for step in (0, 3, tf.constant(3)):
-            for ids in (2, [2], [4, 0, 4]):
-                listed = [ids] if isinstance(ids, int) else ids
-                processor = _processors.force_tokens(ids, step=step)
-                self._assert_equals_definition(processor, "force_tokens", ids=listed, at=int(step))
-
-    @parameterized.parameters(
-        ("temperature", 0.7), ("top_k", 1), ("top_k", 3), ("top_k", 20), ("top_p", 0.1), ("top_p", 0.8), ("top_p", 1.0),
-        ("min_p", 0.0), ("min_p", 0.3), ("min_p", 1.0), ("typical_p", 0.2), ("typical_p", 0.9),
-    )  # fmt: skip
-    def test_filters(self, name, value):
-        key = {"temperature": "value", "top_k": "k"}.get(name, "p")
-        for given in (value, tf.constant(value, tf.float64)) if name != "top_k" else (value,):
-            self._assert_equals_definition(getattr(_processors, name)(given), name, **{key: value})
+    @parameterized.parameters(*_RULES)
+    def test_equals_its_definition(self, name, arguments, *other_forms):
+        for form in (arguments, *other_forms):
+            for sequences, logits, result in self._each(processor_of(name, form)):
+                if isinstance(result, tuple):
+                    kept, forbidden = result
+                    self.assertAllEqual(kept, logits)
+                    result = tf.where(forbidden, tf.constant(-_INF, tf.float64), kept)
+                rows = zip(sequences.tolist(), logits.numpy(), strict=True)
+                expected = [process_by_definition([(name, arguments)], s, len(s), x) for s, x in rows]
+                self.assertAllClose(result, expected, rtol=1e-12, atol=0)
 
     def test_filters_equal_the_options_of_sample(self):
         """The same tokens are drawn, with the same seeds."""
@@ -129,22 +90,15 @@ class ProcessorsTest(parameterized.TestCase, tf.test.TestCase):
             self.assertAllEqual(result[0], [0, -_INF, 1, -_INF])
             self.assertAllEqual(result[1:, 0], [_INF, -_INF])
 
-    def test_ids_that_are_no_tokens_match_nothing(self):
-        sequences, logits = tf.constant([[-1, 9, 1], [-7, -1, 4]]), tf.ones([2, 4])
-        self.assertAllEqual(_processors.repetition_penalty(2.0)(0, sequences, logits), [[1, 0.5, 1, 1], [1] * 4])
+    @parameterized.parameters(tf.float16, tf.bfloat16, tf.float32, tf.float64)
+    def test_ids_that_are_no_tokens_match_nothing(self, dtype):
+        sequences, logits = tf.constant([[-1, 9, 1], [-7, -1, 4]]), tf.ones([2, 4], dtype)
+        penalized = _processors.repetition_penalty(2.0)(0, sequences, logits)
+        self.assertEqual(penalized.dtype, dtype)
+        self.assertAllEqual(penalized, [[1, 0.5, 1, 1], [1] * 4])
         for size in (1, 2, 3):
             _, forbidden = _processors.no_repeat_ngrams(size)(0, sequences, logits)
             self.assertAllEqual(forbidden, [[False, size == 1, False, False], [False] * 4])
-
-    @parameterized.parameters(tf.float16, tf.bfloat16, tf.float32, tf.float64)
-    def test_repetition_penalty(self, dtype):
-        for penalty in (1.5, 0.5, tf.constant(1.5)):
-            for sequences, logits, result in self._each(_processors.repetition_penalty(penalty), dtype=dtype):
-                self.assertEqual(result.dtype, dtype)
-                x = logits.numpy().astype(np.float64)
-                has = np.array([[t in s for t in range(4)] for s in sequences.tolist()])
-                expected = np.where(has, np.where(x < 0, x * float(penalty), x / float(penalty)), x)
-                self.assertAllClose(tf.cast(result, tf.float64), expected, rtol=1e-2 if dtype.size == 2 else 1e-6)
 
     def test_chain(self):
         first = _processors.repetition_penalty(2.0)
@@ -232,45 +186,6 @@ class ProcessorsTest(parameterized.TestCase, tf.test.TestCase):
         _, forbidden = _processors.chain(force, forbid)(1, before, logits)
         self.assertAllEqual(forbidden, [[False, True, True]])
 
-    def test_docstring_examples_run(self):
-        for member in (_processors, *(getattr(_processors, name) for name in _processors.__all__)):
-            (test,) = doctest.DocTestFinder(recurse=False).find(member, "processors", globs={})
-            self.assertNotEmpty(test.examples)
-            doctest.DebugRunner(verbose=False).run(test)
-
-    def test_no_rows(self):
-        for processor in (
-            _processors.no_repeat_ngrams(2),
-            _processors.bad_words([[1, 2]]),
-            _processors.suppress_tokens([1]),
-        ):
-            _, forbidden = processor(3, tf.zeros([0, 3], tf.int32), tf.zeros([0, 4]))
-            self.assertEqual(forbidden.shape, [0, 4])
-
-    def test_in_searches(self):
-        """The model prefers 1 2 1 2 ...; with processors no pair repeats and 3 never occurs."""
-        table = tf.constant(np.log([[1, 9, 3, 3], [1, 1, 9, 8], [1, 9, 1, 8], [9, 1, 1, 1]]), tf.float32)
-        processor = _processors.chain(_processors.no_repeat_ngrams(2), _processors.suppress_tokens([3]))
-        options = {"batch_size": 2, "max_length": 4, "bos_id": 0, "eos_ids": [], "logits_processor": processor}
-
-        def step_fn(tokens, state):
-            return tf.gather(table, tokens), state
-
-        def search():
-            found = tfo.seq2seq.beam_search(step_fn, (), beam_width=3, **options).sequences[:, 0]
-            drawn = [
-                tfo.seq2seq.sample(step_fn, (), seed=[1, 2], **more, **options).sequences
-                for more in ({}, {"top_k": 3}, {"temperature": 0.0})
-            ]
-            return [found, *drawn]
-
-        for run in (search, tf.function(search)):
-            for sequences in run():
-                for s in sequences.numpy().tolist():
-                    pairs = list(itertools.pairwise(s))
-                    self.assertLen(set(pairs), len(pairs))
-                    self.assertNotIn(3, s)
-
     @parameterized.parameters(
         (lambda: _processors.repetition_penalty(0.0), "penalty is 0.0, expected a number above 0"),
         (lambda: _processors.no_repeat_ngrams(0), r"size is 0, expected an int in \[1, 2147483647\]"),
@@ -302,24 +217,38 @@ class ProcessorsTest(parameterized.TestCase, tf.test.TestCase):
         with self.assertRaisesRegex(ValueError, message):
             call()
 
-    def test_bad_penalty_at_run_time(self):
-        @tf.function(input_signature=[tf.TensorSpec([])])
-        def process(penalty):
-            return _processors.repetition_penalty(penalty)(1, tf.zeros([1, 1], tf.int32), tf.ones([1, 2]))
 
-        self.assertAllEqual(process(2.0), [[0.5, 1.0]])
-        with self.assertRaisesRegex(tf.errors.InvalidArgumentError, "penalty is -1, expected a number above 0"):
-            process(-1.0)
+class HistoryTest(parameterized.TestCase, tf.test.TestCase):
+    """Processors read the history before the tokens of the search; nothing else does."""
 
-    def test_id_outside_the_vocabulary(self):
-        for processor in (
-            _processors.suppress_tokens([4]),
-            _processors.bad_words([[1, 4]]),
-            _processors.sequence_bias({(1, 4): 1.0}),
-            _processors.force_tokens(4, step=5),
-        ):
-            with self.assertRaisesRegex(tf.errors.InvalidArgumentError, "4"):
-                processor(1, tf.zeros([2, 1], tf.int32), tf.zeros([2, 4]))
+    @parameterized.parameters(
+        (tfo.seq2seq.beam_search, {"beam_width": 2}),
+        (tfo.seq2seq.sample, {"seed": [1, 2]}),
+        (tfo.seq2seq.sample, {"seed": [1, 2], "num_return_sequences": 2}),
+        (tfo.seq2seq.stochastic_beam_search, {"seed": [1, 2], "beam_width": 2}),
+    )
+    def test_is_in_front_of_the_sequences(self, search, options):
+        chain = log_probabilities([0.1, 0.5, 0.4], [0.4, 0.2, 0.4], [0.6, 0.1, 0.3])
+        history, seen = np.array([[7, 8, 9], [-1, 5, 6]], np.int64), []
+
+        def processor(step, sequences, logits):
+            seen.append((int(step), sequences.numpy()))
+            return logits
+
+        def run(**more):
+            return search(markov(chain), (), batch_size=2, max_length=4, bos_id=0, eos_ids=[], **options, **more)
+
+        result = run(logits_processor=processor, history=history)
+        for a, b in zip(result, run(history=[[1, 2]]), strict=True):  # without a processor, it is not read
+            self.assertAllEqual(a, b)
+        self.assertEqual([step for step, _ in seen], [0, 1, 2, 3])
+        for step, sequences in seen:
+            count = len(sequences) // 2
+            self.assertAllEqual(sequences[:, :3], np.repeat(history, count, 0))
+            self.assertEqual(sequences.shape, (2 * count, 3 + step))
+        last = seen[-1][1][:, 3:].reshape([2, -1, 3])
+        for rows, sequences in zip(last.tolist(), result.sequences.numpy().reshape([2, -1, 4]), strict=True):
+            self.assertContainsSubset({tuple(s[:3]) for s in sequences.tolist()[:1]}, set(map(tuple, rows)))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Tests of decoders in graphs: one trace, growing caches, SavedModel in a new process, empty batches."""
+"""Tests of searches in graphs: any size in one trace, compiled by XLA, growing caches, SavedModel in a new process."""
 
 import os
 import traceback
@@ -10,6 +10,7 @@ import tensorflow as tf
 from absl.testing import parameterized
 
 import tensorflow_ops as tfo
+from tensorflow_ops.core.python import library
 
 
 def _chain(dtype=tf.float32):
@@ -68,17 +69,90 @@ class Translator(tf.Module):
         return result._asdict()
 
 
+def _no_repeats(step, sequences, logits):
+    del step
+    return logits, tf.reduce_any(sequences[..., tf.newaxis] == tf.range(20), 1)
+
+
+def _lower_largest_token(step, sequences, logits):
+    del step
+    return tf.where(tf.range(20) == tf.reduce_max(sequences, 1)[:, tf.newaxis], logits - 1, logits)
+
+
+_P = tfo.seq2seq.processors
+_CHAIN_OF_ALL = _P.chain(
+    _P.repetition_penalty(1.5),
+    _P.bad_words([[1, 2], [3]]),
+    _P.suppress_tokens([4], first_steps=2),
+    _P.sequence_bias({(1, 2): 2.0, (3,): -1.0, (4, 5): -float("inf")}),
+    _no_repeats,
+    _lower_largest_token,
+    _P.force_tokens([0, 7], step=7),
+)
+_FILTERS = _P.chain(_P.temperature(0.8), _P.top_k(9), _P.top_p(0.9), _P.min_p(0.05), _P.typical_p(0.9))
+_BEAMS, _SEED = {"beam_width": 3}, {"seed": [1, 2]}
+# Searches, names of options that are tensors in a graph, other options.
+_CALLS = (
+    (
+        tfo.seq2seq.beam_search,
+        ["length_penalty"],
+        {**_BEAMS, "min_length": 2, "num_return_sequences": 2, "early_stopping": "never", "logits_processor": _FILTERS},
+    ),
+    (
+        tfo.seq2seq.beam_search,
+        ["prompt", "prompt_lengths"],
+        {**_BEAMS, "num_groups": 3, "diversity_penalty": 0.5},
+    ),
+    (
+        tfo.seq2seq.beam_search,
+        ["length_penalty", "history"],
+        {**_BEAMS, "cut_off": "count", "length_normalization": "length", "logits_processor": _CHAIN_OF_ALL},
+    ),
+    (tfo.seq2seq.sample, ["prompt"], {**_SEED, "top_k": 5, "num_return_sequences": 2}),
+    (tfo.seq2seq.sample, ["temperature", "top_p"], {**_SEED, "min_length": 2, "min_p": 0.05, "typical_p": 0.9}),
+    (
+        tfo.seq2seq.stochastic_beam_search,
+        ["history", "prompt"],
+        {**_BEAMS, **_SEED, "logits_processor": _P.no_repeat_ngrams(2)},
+    ),
+)
+_TENSORS = {
+    "length_penalty": tf.constant(0.8),
+    "temperature": tf.constant(0.7),
+    "top_p": tf.constant(0.8),
+    "prompt": tf.constant([[4, 5], [6, 8]]),
+    "prompt_lengths": tf.constant([1, 2]),
+    "history": tf.constant([[1, 1, 4], [-1, 2, 3]]),
+}
+
+
 class GraphTest(parameterized.TestCase, tf.test.TestCase):
-    def test_one_trace_for_any_batch_and_length(self):
-        model = Translator()
-        for batch, length in ((1, 1), (3, 5), (2, 40), (0, 4), (5, 5)):
-            summary = tf.random.stateless_normal([batch, 4], [1, 2])
-            result = model.translate(summary, length)
-            self.assertEqual(result["sequences"].shape, [batch, 2, length])
-            drawn = model.draw(summary, [1, 2], 1.0)
-            self.assertEqual(drawn["sequences"].shape, [batch, 7])
-        self.assertEqual(model.translate.experimental_get_tracing_count(), 1)
-        self.assertEqual(model.draw.experimental_get_tracing_count(), 1)
+    @parameterized.product(call=_CALLS, compiled=(False, True))
+    def test_one_trace_equals_eager_calls_of_any_size(self, call, compiled):
+        if compiled and library.xla_error:
+            self.skipTest(library.xla_error)
+        search, names, options = call
+        logits = 2 * tf.random.stateless_normal([20, 20], [1, 2])
+
+        def run(bias, max_length, *tensors):
+            def step_fn(tokens, state):
+                return tf.gather(logits, tokens) + state, state
+
+            sizes = {"batch_size": tf.shape(bias)[0], "max_length": max_length}
+            more = dict(zip(names, tensors, strict=True))
+            return search(step_fn, bias, bos_id=1, eos_ids=[0, 7], **sizes, **options, **more)
+
+        arguments = [tf.random.stateless_normal([2, 20], [3, 4]), tf.constant(0), *(_TENSORS[name] for name in names)]
+        specs = [tf.TensorSpec([None] * x.shape.rank, x.dtype) for x in arguments]
+        function = tf.function(run, specs, jit_compile=compiled, autograph=False)
+        for batch, length in ((2, 8),) if compiled else ((2, 8), (1, 3), (0, 4)):
+            bias, _, *tensors = (x[:batch] if x.shape.rank else x for x in arguments)
+            expected, found = (f(bias, tf.constant(length), *tensors) for f in (run, function))
+            self.assertEqual((found.sequences.shape[0], found.sequences.shape[-1]), (batch, length))
+            self.assertAllEqual(found.sequences, expected.sequences)
+            self.assertAllEqual(found.lengths, expected.lengths)
+            self.assertAllClose(found.log_probs, expected.log_probs, rtol=1e-5)
+        self.assertEqual(function.experimental_get_tracing_count(), 1)
 
     def test_static_shapes(self):
         shapes = []
@@ -141,16 +215,6 @@ class GraphTest(parameterized.TestCase, tf.test.TestCase):
         for found, expected in zip(in_a_graph(), searches(_chain(), values), strict=True):
             self.assertAllClose(found, expected)
 
-    def test_no_examples(self, dtype=tf.float64):
-        options = {"batch_size": 0, "max_length": 4, "bos_id": 0, "eos_ids": 1}
-        for run in (lambda f: f(), lambda f: tf.function(f)()):
-            result = run(lambda: tfo.seq2seq.beam_search(_chain(dtype), tf.zeros([0, 2]), beam_width=3, **options))
-            self.assertEqual([t.shape for t in result], [[0, 1, 4], [0, 1], [0, 1], [0, 1]])
-            self.assertEqual(result.scores.dtype, dtype)
-            drawn = run(lambda: tfo.seq2seq.sample(_chain(dtype), (), seed=[0, 0], top_p=0.5, **options))
-            self.assertEqual([t.shape for t in drawn], [[0, 4], [0], [0]])
-            self.assertEqual(drawn.log_probs.dtype, dtype)
-
     def test_stops_when_all_are_done(self):
         calls = tf.Variable(0)
 
@@ -163,23 +227,6 @@ class GraphTest(parameterized.TestCase, tf.test.TestCase):
         self.assertEqual(int(calls), 1)
         tf.function(lambda: tfo.seq2seq.sample(step_fn, (), seed=[1, 2], **options))()
         self.assertEqual(int(calls), 2)
-
-    def test_steps_in_autograph(self):
-        """AutoGraph converts a step_fn with Python control flow on tensors."""
-
-        def step_fn(tokens, state):
-            if tf.reduce_all(state > 2):  # only the end token from the third step on
-                logits = tf.one_hot(tf.ones_like(tokens), 4) * 50
-            else:
-                logits = tf.one_hot(tf.ones_like(tokens) + 1, 4) * 50
-            return logits, state + 1
-
-        result = tf.function(
-            lambda: tfo.seq2seq.beam_search(
-                step_fn, tf.zeros([2], tf.int32), batch_size=2, beam_width=2, max_length=9, bos_id=0, eos_ids=1
-            )
-        )()
-        self.assertAllEqual(result.lengths, [[4], [4]])
 
     def test_autograph_converts_unmarked_functions_only(self):
         """It converts nothing eagerly, with autograph=False, or if marked, such as another framework's model."""

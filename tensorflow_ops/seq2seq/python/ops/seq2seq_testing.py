@@ -5,6 +5,8 @@ import math
 import numpy as np
 import tensorflow as tf
 
+from tensorflow_ops.seq2seq import processors
+
 
 def markov(rows, dtype=tf.float32):
     """Returns a step_fn whose next token depends on the last one only, from logits or log probabilities [V, V]."""
@@ -116,3 +118,9 @@ def process_by_definition(rules, tokens, step, scores):
     for name, arguments in rules:
         scores = globals()[f"_{name}"](tokens, step, np.asarray(scores, np.float64), **arguments)
     return scores
+
+
+def processor_of(name, arguments):
+    """Returns the processor of a rule."""
+    first, *others = arguments.items()
+    return getattr(processors, name)(first[1], **{"step" if key == "at" else key: value for key, value in others})
