@@ -115,7 +115,12 @@ def _control_flow_and_gathers(wrap):
 def _off_the_path(wrap):
     """Has an op without gradient off the differentiated path."""
     weight = tf.Variable(tf.constant(2.0, tf.float64))
-    fn = wrap(lambda x: weight * tf.cast(tf.reduce_max(tf.raw_ops.ListDiff(x=[3, 4], y=[4]).idx) + 1, x.dtype) * x)
+
+    def fn(x):
+        order = tf.raw_ops.ListDiff(x=x[:, 0], y=x[:1, 0]).idx  # has no registered gradient
+        return weight * tf.cast(0 * tf.size(order) + 1, x.dtype) * x
+
+    fn = wrap(fn)
 
     def run(x):
         with tf.GradientTape() as tape:
