@@ -166,6 +166,7 @@ def _sample(fn, *args, **options):
     return tfo.testing.OpSample(fn, args or (X,), None, options)
 
 
+_NO_ABORT = {"xla": "Abort has no kernel", "vectorization": "Abort has no converter"}
 _NEW_PROCESSES = {test: "irrelevant here" for test in ("saved_model", "distribution")}
 # name: (sample, tests that fail, regular expression for the first one's message)
 _FAULTS = {
@@ -195,18 +196,12 @@ _FAULTS = {
         "beside others in threads: output has other bits",
     ),
     "different bits in each run": (
-        _sample(_random_last_bit, vectorize=True, skip={"vectorization": "random", "xla": "random"}),
+        _sample(_random_last_bit, skip={"vectorization": "random", "xla": "random"}),
         ["determinism"],
         "the next run: output has other bits",
     ),
     "a changed input": (
-        _sample(
-            _numpy_relu,
-            vectorize=False,
-            xla=False,
-            unknown_rank=True,
-            skip={**_NEW_PROCESSES, "determinism": "NumPy is in this process"},
-        ),
+        _sample(_numpy_relu, vectorize=False, xla=False, skip={**_NEW_PROCESSES, "determinism": "NumPy is not there"}),
         ["inputs_unmodified"],
         r"a tf.function changes its input: args\[0\]\[\d, \d\] is 0, expected -",
     ),
@@ -238,17 +233,12 @@ _FAULTS = {
         r"against the reference: output\[\d, \d\] is 0, expected",
     ),
     "a crash on empty input": (
-        _sample(_aborts_when_empty, skip={"xla": "Abort has no kernel", "vectorization": "Abort has no converter"}),
+        _sample(_aborts_when_empty, skip=_NO_ABORT),
         ["extreme_values"],
         r"empty: args\[0\] dim 0: the process died of SIGABRT",
     ),
     "a crash on bad input": (
-        _sample(
-            _aborts_when_a_is_longer,
-            X,
-            OTHER,
-            skip={"xla": "Abort has no kernel", "vectorization": "Abort has no converter"},
-        ),
+        _sample(_aborts_when_a_is_longer, X, OTHER, skip=_NO_ABORT),
         ["bad_input"],
         r"args\[0\] .*: the process died of SIGABRT",
     ),
