@@ -201,7 +201,12 @@ _FAULTS = {
         "the next run: output has other bits",
     ),
     "a changed input": (
-        _sample(_numpy_relu, vectorize=False, xla=False, skip={**_NEW_PROCESSES, "determinism": "NumPy is not there"}),
+        _sample(
+            _numpy_relu,
+            vectorize=False,
+            xla=False,
+            skip={**_NEW_PROCESSES, "determinism": "NumPy is in this process"},
+        ),
         ["inputs_unmodified"],
         r"a tf.function changes its input: args\[0\]\[\d, \d\] is 0, expected -",
     ),
