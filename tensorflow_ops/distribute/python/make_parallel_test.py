@@ -77,7 +77,7 @@ def _tape_outside(wrap):
 
 
 def _forward_mode(wrap):
-    tangent = _data(0)[2]
+    tangent = tf.constant(_data(0)[2])
     variable = tf.Variable(tangent)
     fn = wrap(lambda x: tf.tanh(x @ variable))
 
