@@ -120,10 +120,20 @@ def test_tensorboard_gets_curves_and_pictures(finished):
     assert min(losses.values()) == saved(finished)["best_loss/.ATTRIBUTES/VARIABLE_VALUE"]
 
 
-def test_finished_run_is_not_trained_further(finished):
+def test_finished_run_is_judged_but_not_trained_further(finished):
     before = saved(finished)
     assert f"resuming at step {STEPS}" in call(finished, "train", *SHORT)
     assert_same_bits(before, saved(finished))
+    status, printed = end(*start(finished, "evaluate", "--at_least=1.01"))
+    assert status == 1 and "below --at_least 1.01" in printed
+
+
+# Serves a SavedModel without the example's modules.
+LOADER = """
+import sys, numpy as np, tensorflow as tf, tensorflow_ops
+result = tf.saved_model.load(sys.argv[1]).signatures["serving_default"](images=tf.constant(np.load(sys.argv[2])))
+print(result["class"].numpy()[0].decode(), result["probabilities"].numpy().max())
+"""
 
 
 def test_export_predicts_in_a_new_process_as_evaluate_measures(finished, tmp_path):
@@ -136,45 +146,27 @@ def test_export_predicts_in_a_new_process_as_evaluate_measures(finished, tmp_pat
     picture = 255 - np.kron(held_out.images[0, :, :, 0], np.ones([4, 4], np.uint8))
     Image.fromarray(picture).save(tmp_path / "digit.png")
     printed = call(finished, "predict", str(tmp_path / "digit.png"), "--invert")
-    loader = "import sys, tensorflow as tf, tensorflow_ops; import numpy as np\n"
-    loader += "serve = tf.saved_model.load(sys.argv[1]).signatures['serving_default']\n"
-    loader += "images = tf.constant(np.load(sys.argv[2]))\n"
-    loader += "result = serve(images=images)\n"
-    loader += "print(result['class'].numpy()[0].decode(), result['probabilities'].numpy().max())"
     np.save(tmp_path / "digit.npy", held_out.images[:1])
-    arguments = [sys.executable, "-c", loader, str(finished / "saved_model"), str(tmp_path / "digit.npy")]
+    arguments = [sys.executable, "-c", LOADER, str(finished / "saved_model"), str(tmp_path / "digit.npy")]
     alone = subprocess.run(arguments, capture_output=True, text=True, check=True).stdout.split()
     assert f": {alone[0]}, probability {float(alone[1]):.3f}" in printed
 
 
-def test_exit_status_is_1_if_the_accuracy_is_too_low(finished):
-    status, printed = end(*start(finished, "evaluate", "--at_least=1.01"))
-    assert status == 1 and "below --at_least 1.01" in printed
-
-
-# Batches of 15 split unevenly. No dropout, because its noise differs when a batch is split.
-UNEVEN = ("--steps=10", "--every=5", "--batch_size=15", "--dropout=0")
-
-
-@pytest.fixture(scope="module")
-def one_device(tmp_path_factory):
-    """Returns the folder of a run on one device."""
-    run = tmp_path_factory.mktemp("one_device")
-    call(run, "train", *UNEVEN)
-    return run
-
-
-@pytest.mark.parametrize("mode", ["make_parallel", "mirrored"])
-def test_two_devices_train_like_one(mode, one_device, tmp_path):
-    call(tmp_path, "train", f"--parallel={mode}", "--devices=2", *UNEVEN)
-    one, two = saved(one_device), saved(tmp_path)
-    assert one.keys() == two.keys()
+def test_two_devices_train_like_one(tmp_path):
+    # Batches of 15 split unevenly. No dropout, because its noise differs when a batch is split.
+    flags = ("--steps=10", "--every=5", "--batch_size=15", "--dropout=0")
+    call(tmp_path / "one", "train", *flags)
+    one = saved(tmp_path / "one")
     weights = [name for name in one if name.startswith("weights")]
     assert len(weights) == 14
-    for name in weights:
-        np.testing.assert_allclose(two[name], one[name], atol=1e-3, err_msg=name)
     loss = "best_loss/.ATTRIBUTES/VARIABLE_VALUE"
-    np.testing.assert_allclose(two[loss], one[loss], rtol=1e-3)
+    for mode in ("make_parallel", "mirrored"):
+        call(tmp_path / mode, "train", f"--parallel={mode}", "--devices=2", *flags)
+        two = saved(tmp_path / mode)
+        assert one.keys() == two.keys()
+        for name in weights:
+            np.testing.assert_allclose(two[name], one[name], atol=1e-3, err_msg=f"{mode}: {name}")
+        np.testing.assert_allclose(two[loss], one[loss], rtol=1e-3)
 
 
 @pytest.mark.parametrize("dtype", ["mixed_bfloat16", "mixed_float16"])
@@ -188,34 +180,28 @@ def test_mixed_precision_learns_and_resumes(dtype, tmp_path):
     assert "resuming at step 60" in call(tmp_path, "train", *flags)
 
 
-def collect(**options):
-    examples = data.Examples(
-        np.arange(50, dtype=np.uint8).reshape(50, 1, 1, 1) * np.ones([1, 8, 8, 1], np.uint8), np.arange(50)
+def collect(seed, first_step):
+    """Returns the batches of 50 examples from a step on."""
+    images = np.arange(50, dtype=np.uint8).reshape(50, 1, 1, 1) * np.ones([1, 8, 8, 1], np.uint8)
+    batches = data.training_batches(
+        data.Examples(images, np.arange(50)), batch_size=10, steps=12, seed=seed, first_step=first_step
     )
-    return [
-        {name: value.numpy() for name, value in batch.items()}
-        for batch in data.training_batches(examples, batch_size=10, steps=12, **options)
-    ]
+    return [{name: value.numpy() for name, value in batch.items()} for batch in batches]
 
 
-def test_batches_continue_at_any_step():
-    whole = collect(seed=3, first_step=0)
+def test_batches_continue_at_any_step_and_each_pass_has_another_order():
+    whole = collect(3, 0)
     assert len(whole) == 12
     for first in (1, 7, 12):
-        rest = collect(seed=3, first_step=first)
+        rest = collect(3, first)
         assert len(rest) == 12 - first
         for one, other in zip(whole[first:], rest, strict=True):
             for name in ("image", "label", "sample"):
                 np.testing.assert_array_equal(one[name], other[name])
-
-
-def test_each_pass_has_each_example_once_in_another_order():
-    labels = np.concatenate([batch["label"] for batch in collect(seed=3, first_step=0)])
-    passes = labels[:50], labels[50:100]
-    for labels_of_pass in passes:
+    labels, other_seed = (np.concatenate([batch["label"] for batch in of]) for of in (whole, collect(4, 0)))
+    for labels_of_pass in (labels[:50], labels[50:100]):
         np.testing.assert_array_equal(np.sort(labels_of_pass), np.arange(50))
-    assert (passes[0] != passes[1]).mean() > 0.8
-    other_seed = np.concatenate([batch["label"] for batch in collect(seed=4, first_step=0)])
+    assert (labels[:50] != labels[50:100]).mean() > 0.8
     assert (labels != other_seed).mean() > 0.8
 
 

@@ -15,6 +15,8 @@ import os
 import numpy as np
 from calls import *
 from tensorflow_ops.core.python.library import ops
+NONE, X = {}, {"x": tf.ones([2])}
+nms, refuse = ops.tensorflow_ops_nms, ops.tensorflow_ops_refuse_gradient
 """
 
 # Uses 300 MB that no process limit restricts.
@@ -26,69 +28,63 @@ for page in range(0, len(memory), 4096):
 time.sleep(30)
 """
 
-_NMS = "lambda x: ops.tensorflow_ops_nms(x, tf.ones([2]), 0.5, -1.0, -1)"
-_REFUSE = "lambda x: ops.tensorflow_ops_refuse_gradient(x, [tf.ones([1])], reason='f has none')"
-# Functions with a fault that `agree` must find, the inputs, and a part of the finding.
+_OTHER_BITS = "other bits than in the eager call: result 0"
+# Arguments of `agree`: a function with a fault that it must find, and inputs; a part of the finding.
 _FAULTS = {
     "unwritten memory": (
-        "lambda: tf.raw_ops.Empty(shape=[300000], dtype=tf.float32)",
-        "{}",
-        "known_shapes: result 0 has other bits than in the eager call: at [0] ",
+        "lambda: tf.raw_ops.Empty(shape=[300000], dtype=tf.float32), NONE",
+        f"known_shapes: {_OTHER_BITS}[",
     ),
     "a few bytes of unwritten memory": (
-        "lambda: tf.raw_ops.Empty(shape=[3], dtype=tf.float32)",
-        "{}",
-        "known_shapes: result 0 has other bits than in the eager call: at [0] ",
+        "lambda: tf.raw_ops.Empty(shape=[3], dtype=tf.float32), NONE",
+        f"known_shapes: {_OTHER_BITS}[",
     ),
     "a graph": (
-        "lambda: tf.constant(float(tf.executing_eagerly()))",
-        "{}",
-        "known_shapes: result 0 has other bits than in the eager call: at [] 0.0, expected 1.0",
+        "lambda: tf.constant(float(tf.executing_eagerly())), NONE",
+        f"known_shapes: {_OTHER_BITS}[] is 0, expected 1",
     ),
-    "the sign of zero": ("lambda: tf.constant(0.0 if tf.executing_eagerly() else -0.0)", "{}", "] -0.0, expected 0.0"),
+    "the sign of zero": ("lambda: tf.constant(0.0 if tf.executing_eagerly() else -0.0), NONE", "signs of zeros"),
     "a dtype": (
-        "lambda: tf.zeros([2], tf.float32 if tf.executing_eagerly() else tf.int32)",
-        "{}",
-        "result 0 is ('int32', (2,)), expected as in the eager call ('float32', (2,))",
+        "lambda: tf.zeros([2], tf.float32 if tf.executing_eagerly() else tf.int32), NONE",
+        "result 0 is ((2,), 'int32'), expected as in the eager call ((2,), 'float32')",
     ),
     "unknown shapes": (
-        "lambda x: x + tf.cast(x.shape.rank is None, x.dtype)",
-        "{'x': tf.ones([2])}",
-        "unknown_shapes: result 0 has other bits than in the eager call: at [0] 2.0, expected 1.0",
+        "lambda x: x + tf.cast(x.shape.rank is None, x.dtype), X",
+        f"unknown_shapes: {_OTHER_BITS}[0] is 2, expected 1",
     ),
     "constants": (
-        "lambda x: x + tf.cast(not tf.executing_eagerly() and tf.get_static_value(x) is not None, x.dtype)",
-        "{'x': tf.ones([2])}",
-        "known_values: result 0 has other bits than in the eager call: at [0] 2.0, expected 1.0",
+        "lambda x: x + tf.cast(not tf.executing_eagerly() and tf.get_static_value(x) is not None, x.dtype), X",
+        f"known_values: {_OTHER_BITS}[0] is 2, expected 1",
     ),
-    "XLA": (
-        "lambda x: tf.gather(x, [7])",
-        "{'x': tf.ones([2])}",
-        "compiled: a value, expected as in the eager call InvalidArgumentError",
-    ),
+    "XLA": ("lambda x: tf.gather(x, [7]), X", "compiled: a value, expected as in the eager call InvalidArgumentError"),
     "an error's message": (
-        "lambda x: tf.gather(x, [7 + tf.executing_eagerly()])",
-        "{'x': tf.ones([2])}, one_op=True",
+        "lambda x: tf.gather(x, [7 + tf.executing_eagerly()]), X, one_op=True",
         "indices[0] = 8 is not in",
     ),
     "an eager error of shapes that is no ValueError": (
         "lambda x: (_ for _ in ()).throw((ValueError, lambda e: tf.errors.InvalidArgumentError(None, None, e))"
-        "[tf.executing_eagerly()]('x must be [K], with input shapes'))",
-        "{'x': tf.ones([2])}, one_op=True",
+        "[tf.executing_eagerly()]('x must be [K], with input shapes')), X, one_op=True",
         "ValueError (x must be [K]",
     ),
-    "a loop": ("looped(lambda x: x)", "{'x': tf.ones([2])}, like=lambda x: 2 * x", "eager: result 0 has other bits"),
-    "vectorized_map": ("vectorized(lambda x: x)", "{'x': tf.ones([2])}, like=lambda x: 2 * x", "1.0, expected 2.0"),
+    "a loop": ("looped(lambda x: x), X, like=lambda x: 2 * x", f"eager: {_OTHER_BITS}"),
+    "vectorized_map": ("vectorized(lambda x: x), X, like=lambda x: 2 * x", "is 1, expected 2"),
     "more than rounding": (
-        "lambda x: tf.constant(1e-5 if tf.executing_eagerly() else -1e-5)",
-        "{'x': tf.ones([2])}, ways=[eager, compiled]",
-        "compiled: result 0 has other bits",
+        "lambda x: tf.constant(1e-5 if tf.executing_eagerly() else -1e-5), X, ways=[eager, compiled]",
+        f"compiled: {_OTHER_BITS}",
     ),
-    "an UnknownError": (
-        "lambda x: tf.numpy_function(lambda x: {}[2], [x], x.dtype)",
-        "{'x': tf.ones([2])}",
-        "UnknownError",
-    ),
+    "an UnknownError": ("lambda x: tf.numpy_function(lambda x: {}[2], [x], x.dtype), X", "UnknownError"),
+}
+_TAKEN = {
+    # Compilers swap the operands of sums, and with them the NaN that the sum keeps.
+    "NaNs": "lambda: tf.constant(np.uint32([0x7FC00000 + tf.executing_eagerly()]).view(np.float32)), NONE",
+    "wrong shapes": "lambda x: nms(x, x, 1.0, 1.0, 1), X, one_op=True",
+    "the value of an attr": "lambda x: nms(x, x, 1.0, 1.0, 1, box_format='a'), X, one_op=True",
+    "XLA's refusal": "lambda x: nms(x, tf.ones([2]), 0.5, -1.0, -1), {'x': tf.ones([2, 4])}, one_op=True",
+    "an unclear error of others": "lambda x: [][0], X",
+    "strings": "lambda x: tf.identity(x), {'x': tf.constant(['a'])}",
+    "a gradient that XLA leaves out": "lambda x: refuse(x, [X['x']], reason='f'), {'x': tf.ones([0])}, one_op=True",
+    "rounding": "lambda x: tf.constant(-1.5e-8 if tf.executing_eagerly() else 2.2e-8), X, ways=[eager, compiled]",
+    "scalars in loops": "looped(lambda x: x[0]), X, like=lambda x: x[0]",
 }
 
 
@@ -177,8 +173,8 @@ class FuzzTest(parameterized.TestCase, tf.test.TestCase):
         self.assertEqual(bool(error), bool(message))
 
     @parameterized.named_parameters((name, *fault) for name, fault in _FAULTS.items())
-    def test_finds_ways_that_disagree(self, function, inputs, error):
-        outcome, message = self._run(f"result = agree({function}, {inputs})")
+    def test_finds_ways_that_disagree(self, arguments, error):
+        outcome, message = self._run(f"result = agree({arguments})")
         self.assertIn(outcome, ("DisagreementError", "UnknownError"), message)
         self.assertIn(error, message)
 
@@ -187,28 +183,9 @@ class FuzzTest(parameterized.TestCase, tf.test.TestCase):
         self.assertEqual(outcome, "threads")
         self.assertIn("1 and 3 threads", message)
 
-    @parameterized.named_parameters(
-        # Compilers swap the operands of sums, and with them the NaN that the sum keeps.
-        ("NaNs", "lambda: tf.constant(np.uint32([0x7FC00000 + tf.executing_eagerly()]).view(np.float32))", "{}"),
-        ("wrong shapes", "lambda x: ops.tensorflow_ops_nms(x, x, 1.0, 1.0, 1)", "{'x': tf.ones([2])}, one_op=True"),
-        (
-            "the value of an attr",
-            "lambda x: ops.tensorflow_ops_nms(x, x, 1.0, 1.0, 1, box_format='a')",
-            "{'x': tf.ones([2])}, one_op=True",
-        ),
-        ("XLA's refusal", _NMS, "{'x': tf.ones([2, 4])}, one_op=True"),
-        ("an unclear error of others", "lambda x: [][0]", "{'x': tf.ones([2])}"),
-        ("strings", "lambda x: tf.identity(x)", "{'x': tf.constant(['a'])}"),
-        ("a gradient that XLA leaves out", _REFUSE, "{'x': tf.ones([0])}, one_op=True"),
-        (
-            "rounding",
-            "lambda x: tf.constant(-1.5e-8 if tf.executing_eagerly() else 2.2e-8)",
-            "{'x': tf.ones([2])}, ways=[eager, compiled]",
-        ),
-        ("scalars in loops", "looped(lambda x: x[0])", "{'x': tf.ones([2])}, like=lambda x: x[0]"),
-    )
-    def test_takes_documented_differences(self, function, inputs):
-        self.assertEqual(self._run(f"result = agree({function}, {inputs})")[1], "")
+    @parameterized.named_parameters(_TAKEN.items())
+    def test_takes_documented_differences(self, arguments):
+        self.assertEqual(self._run(f"result = agree({arguments})")[1], "")
 
     def test_takes_arguments_that_no_graph_can_make(self):
         self.assertEqual(self._run("result = public('zero_out', 0, {'x': lambda x: tf.Variable(x)})"), ("value", ""))

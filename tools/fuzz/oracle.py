@@ -5,13 +5,15 @@ import re
 import numpy as np
 import tensorflow as tf
 
+from tensorflow_ops.testing.python import compare
+
 
 class DisagreementError(Exception):
     """Two ways of making the same call have different results."""
 
 
 def bits(value):
-    """Returns a value's tensors as (dtype, shape, bytes), and the types of other objects.
+    """Returns a value's tensors as (shape, dtype, bytes), and the types of other objects.
 
     Every NaN becomes the same one. Of two NaNs a sum keeps the sign and payload of its first operand, and compilers
     swap operands: in loops of vectors and their remainders, which differ with the number of threads, and in XLA.
@@ -30,13 +32,11 @@ def _bits(leaf):
     if isinstance(leaf, tuple) or not hasattr(leaf, "dtype") or not hasattr(leaf, "shape"):
         return leaf if isinstance(leaf, tuple | str) else type(leaf).__name__
     if 0 in leaf.shape:  # NumPy refuses some empty shapes
-        return tf.as_dtype(leaf.dtype).name, tuple(leaf.shape), b""
+        return tuple(leaf.shape), tf.as_dtype(leaf.dtype).name, b""
     array = np.array(leaf)
-    if array.dtype == object:
-        return "object", array.shape, array.tolist()
     if tf.as_dtype(array.dtype).is_floating:
         array[np.isnan(array)] = np.nan
-    return array.dtype.name, array.shape, array.tobytes()
+    return compare.bits(array)
 
 
 def core_message(error):
@@ -154,14 +154,15 @@ def _different_bits(expected, actual, rounding):
         if isinstance(one, str) or isinstance(other, str) or one[:2] != other[:2]:
             return f"result {i} is {other[:2]}, expected as in the eager call {one[:2]}"
         if rounding is None or not _close(_array(one), _array(other), rounding):
-            return f"result {i} has other bits than in the eager call: {_first_difference(one, other)}"
+            what = compare.difference(f"result {i}", _array(other), _array(one), 0) or f"signs of zeros in result {i}"
+            return f"other bits than in the eager call: {what}"
     return None
 
 
 def _array(result):
-    dtype, shape, data = result
+    shape, dtype, data = result
     if dtype == "object":
-        return np.array(data, object)
+        return np.array(data, object).reshape(shape)
     return np.frombuffer(data, tf.as_dtype(dtype).as_numpy_dtype).reshape(shape)
 
 
@@ -174,14 +175,3 @@ def _close(one, other, rounding):
     one, other = one[finite], other[finite]
     scale = np.abs(one).max(initial=0)
     return np.abs(one - other).max(initial=0) <= max(0.02 * scale, rounding)
-
-
-def _first_difference(one, other):
-    one, other = _array(one), _array(other)
-    if one.dtype == object:
-        return f"{other}, expected {one}"
-    as_bytes = [x.reshape(-1).view(np.uint8).reshape(x.size, -1) for x in (one, other)]
-    different = np.flatnonzero((as_bytes[0] != as_bytes[1]).any(1))
-    index = np.unravel_index(different[0], one.shape)
-    text = f"at {[int(i) for i in index]} {other[index]}, expected {one[index]}"
-    return f"{text}; {len(different)} of {one.size} elements differ"

@@ -86,10 +86,8 @@ class Machine:
             "TENSORFLOW_OPS_CACHE": str(self.cache),
         }
         # Copying an environment is much faster than making one.
-        self.fake(
-            "python3",
-            f'[[ "$1 $2 $3" != "-I -m venv" ]] || exec cp -a "{SHARED}/venv" "$4"\nexec "{PYTHON}" "$@"',
-        )
+        copy = f'exec cp -a "{SHARED}/venv" "$4"'
+        self.fake("python3", f'[[ "$1 $2 $3" != "-I -m venv" ]] || {copy}\nexec "{PYTHON}" "$@"')
         self.fake("g++", "echo 12")
         self.fake("gcc", "echo 12")
 
@@ -204,11 +202,7 @@ def test_python_of_another_version(machine):
 
 
 def test_no_network_for_pip(machine):
-    machine.fails(
-        "setup/python_env.sh",
-        PIP_FIND_LINKS="",
-        says=["could not install", "Check the network"],
-    )
+    machine.fails("setup/python_env.sh", PIP_FIND_LINKS="", says=["could not install", "Check the network"])
     machine.runs("setup/python_env.sh", says="not complete")
     machine.has("tensorflow-cpu")
 
@@ -350,8 +344,8 @@ def test_private_bazel(machine):
     [
         ([], "<--config=fast><//...>"),
         (["--test_output=all"], "<--config=fast><--test_output=all><//...>"),
-        (["--all", "--test_output=all"], "<--test_output=all><//...>"),
         (["--config=asan"], "<--config=asan><//...>"),
+        (["--all", "--test_output=all"], "<--test_output=all><//...>"),
         (["//core/...", "--test_output=all"], "<//core/...><--test_output=all>"),
         (["--", "//...", "-//core/..."], "<--><//...><-//core/...>"),
     ],

@@ -9,52 +9,56 @@ from python_op_testing import MODES, op_name, same
 import tensorflow_ops as tfo
 
 
+def _pair(x):
+    return same(x), same(x)
+
+
+# (message, out, function): errors of a call with [1, 2].
+_WRONG_RESULTS = (
+    (
+        r"its result has dtype float64, declared float32; .astype\(float32\) converts it",
+        same,
+        lambda x: x.astype(np.float64),
+    ),
+    (
+        r"out\['a'\]\[1\] has dtype bfloat16, declared float32",
+        lambda x: {"a": _pair(x)},
+        lambda x: {"a": (x, x.astype(ml_dtypes.bfloat16))},
+    ),
+    ("its result has dtype object, declared float32$|float32\n", same, lambda x: None),
+    ("its result has dtype int64, declared string", tf.TensorSpec([1], tf.string), lambda x: np.array([3])),
+    ("its result holds a int, declared string", tf.TensorSpec([2], tf.string), lambda x: np.array([b"a", 3], object)),
+    (r"its result has shape \[1\], declared \[2\]", same, lambda x: x[:1]),
+    (r"its result has shape \[1, 2\], declared \[2\]", same, lambda x: x[None]),
+    (
+        r"its result has shape \[1, 2\], declared \[\?, 3\]",
+        tf.TensorSpec([None, 3], tf.float32),
+        lambda x: x[None],
+    ),
+    (r"out\[1\] has shape \[0\], declared \[2\]", lambda x: [same(x)] * 2, lambda x: (x, x[:0])),
+    ("out is one ndarray, declared a tuple of 2", _pair, lambda x: x),
+    ("out is a tuple of 1, declared a tuple of 2", _pair, lambda x: (x,)),
+    (r"out is a dict of \['b'\], declared a dict of \['a'\]", lambda x: {"a": same(x)}, lambda x: {"b": x}),
+    (r"out\['a'\] is one ndarray, declared a tuple of 2", lambda x: {"a": _pair(x)}, lambda x: {"a": x}),
+)
+
+
 class ErrorsTest(parameterized.TestCase, tf.test.TestCase):
     """Every message is the same eagerly and in a graph."""
 
     def _raises(self, kind, message, out, function, mode, *args, **options):
         op = tfo.python_op("test::faulty", out=out, replace=True, **options)(function)
-        with self.assertRaisesRegex(kind, message):
+        with self.assertRaisesRegex(kind, f"test::faulty: {message}"):
             MODES[mode](op)(*args)
 
-    @parameterized.parameters(*MODES)
-    def test_wrong_dtype(self, mode):
-        self._raises(
-            tf.errors.InvalidArgumentError,
-            r"test::faulty: its result has dtype float64, declared float32; .astype\(float32\) converts it",
-            same, lambda x: x.astype(np.float64), mode, [1.0],
-        )  # fmt: skip
-        self._raises(
-            tf.errors.InvalidArgumentError,
-            r"test::faulty: out\['a'\]\[1\] has dtype bfloat16, declared float32",
-            lambda x: {"a": (same(x), same(x))}, lambda x: {"a": (x, x.astype(ml_dtypes.bfloat16))}, mode, [1.0],
-        )  # fmt: skip
-        self._raises(
-            tf.errors.InvalidArgumentError, "test::faulty: its result has dtype object, declared float32$|float32\n",
-            same, lambda x: None, mode, [1.0],
-        )  # fmt: skip
-        self._raises(
-            tf.errors.InvalidArgumentError, "test::faulty: its result has dtype int64, declared string",
-            tf.TensorSpec([1], tf.string), lambda x: np.array([3]), mode, [1.0],
-        )  # fmt: skip
-        self._raises(
-            tf.errors.InvalidArgumentError, "test::faulty: its result holds a int, declared string",
-            tf.TensorSpec([2], tf.string), lambda x: np.array([b"a", 3], object), mode, [1.0],
-        )  # fmt: skip
+    @parameterized.product(mode=list(MODES), wrong=_WRONG_RESULTS)
+    def test_wrong_results(self, mode, wrong):
+        self._raises(tf.errors.InvalidArgumentError, *wrong, mode, [1.0, 2.0])
 
     @parameterized.parameters(*MODES)
-    def test_wrong_shape(self, mode):
-        for out, function, message in (
-            (same, lambda x: x[:1], r"its result has shape \[1\], declared \[2\]"),
-            (same, lambda x: x[None], r"its result has shape \[1, 2\], declared \[2\]"),
-            (
-                tf.TensorSpec([None, 3], tf.float32),
-                lambda x: x[None],
-                r"its result has shape \[1, 2\], declared \[\?, 3\]",
-            ),
-            (lambda x: [same(x)] * 2, lambda x: (x, x[:0]), r"out\[1\] has shape \[0\], declared \[2\]"),
-        ):
-            self._raises(tf.errors.InvalidArgumentError, f"test::faulty: {message}", out, function, mode, [1.0, 2.0])
+    def test_result_without_saved_values(self, mode):
+        message = r"its function returned a ndarray, expected a tuple \(out"
+        self._raises(tf.errors.InvalidArgumentError, message, same, lambda x: x, mode, [1.0, 2.0], saved=same)
 
     def test_shape_is_checked_at_run_time_where_the_graph_has_none(self):
         op = tfo.python_op(op_name(), out=same)(lambda x: x[:1])
@@ -62,25 +66,6 @@ class ErrorsTest(parameterized.TestCase, tf.test.TestCase):
         self.assertAllEqual(call([1.0]), [1.0])
         with self.assertRaisesRegex(tf.errors.InvalidArgumentError, r"its result has shape \[1\], declared \[2\]"):
             call([1.0, 2.0])
-
-    @parameterized.parameters(*MODES)
-    def test_wrong_nest(self, mode):
-        pair = lambda x: (same(x), same(x))  # noqa: E731
-        for out, function, message in (
-            (pair, lambda x: x, "out is one ndarray, declared a tuple of 2"),
-            (pair, lambda x: (x,), "out is a tuple of 1, declared a tuple of 2"),
-            (
-                lambda x: {"a": same(x)},
-                lambda x: {"b": x},
-                r"out is a dict of \['b'\], declared a dict of \['a'\]",
-            ),
-            (lambda x: {"a": pair(x)}, lambda x: {"a": x}, r"out\['a'\] is one ndarray, declared a tuple of 2"),
-        ):
-            self._raises(tf.errors.InvalidArgumentError, f"test::faulty: {message}", out, function, mode, [1.0, 2.0])
-        self._raises(
-            tf.errors.InvalidArgumentError, r"test::faulty: its function returned a ndarray, expected a tuple \(out",
-            same, lambda x: x, mode, [1.0, 2.0], saved=same,
-        )  # fmt: skip
 
     @parameterized.product(
         mode=list(MODES),
@@ -97,9 +82,7 @@ class ErrorsTest(parameterized.TestCase, tf.test.TestCase):
         def function(x):
             raise kinds[0]("no luck")
 
-        message = (
-            rf"test::faulty: its function raised {kinds[0].__name__}: no luck \(.*python_op_errors_test.py, line \d+\)"
-        )
+        message = rf"its function raised {kinds[0].__name__}: no luck \(.*python_op_errors_test.py, line \d+\)"
         self._raises(kinds[1], message, same, function, mode, [1.0])
 
     def test_exception_is_the_cause_eagerly(self):
@@ -112,29 +95,21 @@ class ErrorsTest(parameterized.TestCase, tf.test.TestCase):
     def test_check_finite(self, mode):
         function = lambda x: x / np.float32(0)  # noqa: E731
         self.assertAllEqual(tfo.python_op(op_name(), out=same)(function)([1.0]), [np.inf])
-        message = r"test::faulty: its result is nan at \[1\], expected finite"
+        message = r"its result is nan at \[1\], expected finite"
+        log = lambda x: np.log(x)  # noqa: E731  (np.log has no signature)
         with np.errstate(all="ignore"):
-            self._raises(
-                tf.errors.InvalidArgumentError,
-                message,
-                same,
-                lambda x: np.log(x),
-                mode,
-                [1.0, -1.0],
-                check_finite=True,
-            )
+            self._raises(tf.errors.InvalidArgumentError, message, same, log, mode, [1.0, -1.0], check_finite=True)
 
-    @parameterized.parameters(*MODES)
-    def test_bad_declarations(self, mode):
-        self._raises(
-            TypeError, r"test::faulty: out raised TypeError: out is a TensorShape, expected a tf.TensorSpec",
-            lambda x: x.shape, lambda x: x, mode, [1.0],
-        )  # fmt: skip
-        self._raises(
-            TypeError, "test::faulty: out raised IndexError", lambda x: tf.TensorSpec([x.shape[3]], x.dtype),
-            lambda x: x, mode, [1.0],
-        )  # fmt: skip
-        self._raises(ValueError, "test::faulty: out declares no output", (), lambda x: (), mode, [1.0])
+    @parameterized.product(
+        mode=list(MODES),
+        wrong=[
+            (TypeError, "out raised TypeError: out is a TensorShape, expected a tf.TensorSpec", lambda x: x.shape),
+            (TypeError, "out raised IndexError", lambda x: tf.TensorSpec([x.shape[3]], x.dtype)),
+            (ValueError, "out declares no output", ()),
+        ],
+    )
+    def test_bad_declarations(self, mode, wrong):
+        self._raises(*wrong, lambda x: x, mode, [1.0])
 
     def test_declaration_that_needs_unknown_sizes_raises(self):
         op = tfo.python_op(op_name(), out=lambda x: tf.TensorSpec([x.shape[0] * 2], x.dtype))(lambda x: np.tile(x, 2))

@@ -10,6 +10,7 @@ import weakref
 import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
+from python_op_testing import MODES, gradients_of, op_name, same
 from tensorflow.python.ops import script_ops
 
 import tensorflow_ops as tfo
@@ -19,21 +20,9 @@ _CPU = tf.config.list_physical_devices("CPU")[0]
 if not tf.config.get_logical_device_configuration(_CPU):
     tf.config.set_logical_device_configuration(_CPU, [tf.config.LogicalDeviceConfiguration()] * 2)
 
-_MODES = {"eager": lambda f: f, "graph": tf.function}
-_NUMBERS = iter(range(10**6))
 
-
-def _name():
-    """Returns an unused op name."""
-    return f"test::graph_{next(_NUMBERS)}"
-
-
-def _same(x, *unused):
-    return tf.TensorSpec(x.shape, x.dtype)
-
-
-def _square(**options):
-    @tfo.python_op(_name(), out=_same, saved=lambda x: x, **options)
+def _square():
+    @tfo.python_op(op_name(), out=same, saved=lambda x: x)
     def square(x, *, factor=1.0):
         return x * x * x.dtype.type(factor), x * 2
 
@@ -50,11 +39,11 @@ class IntegrationTest(parameterized.TestCase, tf.test.TestCase):
         self.assertAllClose(np.concatenate(list(dataset.as_numpy_iterator())), np.arange(40.0) ** 4)
 
     def test_stop_iteration_does_not_end_a_dataset_silently(self):
-        op = tfo.python_op(_name(), out=_same)(lambda x: next(iter([])))
+        op = tfo.python_op(op_name(), out=same)(lambda x: next(iter([])))
         with self.assertRaisesRegex(tf.errors.UnknownError, "its function raised StopIteration"):
             list(tf.data.Dataset.range(3).map(op))
 
-    @parameterized.parameters(*_MODES)
+    @parameterized.parameters(*MODES)
     def test_mirrored_strategy(self, mode):
         square = _square()
         devices = [device.name for device in tf.config.list_logical_devices("CPU")][:2]
@@ -72,7 +61,7 @@ class IntegrationTest(parameterized.TestCase, tf.test.TestCase):
             gradient = tape.gradient(y, variable)
             return gradient, tf.distribute.get_replica_context().all_reduce("sum", gradient), y
 
-        gradients, totals, y = _MODES[mode](lambda: strategy.run(step, (batches,)))()
+        gradients, totals, y = MODES[mode](lambda: strategy.run(step, (batches,)))()
         # d/dv sum (x v)^2 = 2 v sum x^2, of [1, 2] and of [2, 3]
         self.assertAllClose(strategy.experimental_local_results(gradients), [30.0, 78.0])
         self.assertAllClose(strategy.experimental_local_results(totals), [108.0, 108.0])
@@ -122,7 +111,7 @@ class IntegrationTest(parameterized.TestCase, tf.test.TestCase):
 
 class XlaTest(parameterized.TestCase, tf.test.TestCase):
     def test_error_names_the_op(self):
-        @tfo.python_op("test::no_xla", out=_same, replace=True)
+        @tfo.python_op("test::no_xla", out=same, replace=True)
         def no_xla(x):
             return x
 
@@ -137,16 +126,11 @@ class XlaTest(parameterized.TestCase, tf.test.TestCase):
                 tf.function(f, jit_compile=True)(tf.constant([1.0]))
 
     def test_tensorflow_rejects_an_existing_graph(self):
-        op = tfo.python_op("test::traced_before_xla", out=_same)(lambda x: x)
+        op = tfo.python_op("test::traced_before_xla", out=same)(lambda x: x)
         inner = tf.function(op)
         inner(tf.constant([1.0]))
         with self.assertRaisesRegex(tf.errors.InvalidArgumentError, "PyFuncStateless.*test_traced_before_xla"):
             tf.function(inner, jit_compile=True)(tf.constant([1.0]))
-
-    def test_registered_kernel_is_compiled(self):
-        op = tfo.python_op(_name(), out=_same)(lambda x: x)
-        op.register_kernel(tf.nn.relu)
-        self.assertAllEqual(tf.function(op, jit_compile=True)(tf.constant([-1.0])), [0.0])
 
 
 class SavedModelTest(parameterized.TestCase, tf.test.TestCase):
@@ -166,7 +150,7 @@ class SavedModelTest(parameterized.TestCase, tf.test.TestCase):
         lambda op, x: tf.gradients(op(x), x)[0],
     )
     def test_export_raises(self, call):
-        op = tfo.python_op("test::no_export", out=_same, replace=True)(lambda x: x)
+        op = tfo.python_op("test::no_export", out=same, replace=True)(lambda x: x)
         op.register_gradient(lambda ctx, dy: dy)
         module = self._module(op, call)
         self.assertAllEqual(module.forward([1.0, 1.0]), [1.0, 1.0])
@@ -174,13 +158,6 @@ class SavedModelTest(parameterized.TestCase, tf.test.TestCase):
             ValueError, r"test::no_export is a Python function, which a SavedModel cannot hold.*register_kernel"
         ):
             tf.saved_model.save(module, os.path.join(self.get_temp_dir(), "refused"))
-
-    def test_registered_kernel_is_exported(self):
-        op = tfo.python_op(_name(), out=_same)(lambda x: x)
-        op.register_kernel(tf.nn.relu)
-        path = os.path.join(self.get_temp_dir(), "kernel")
-        tf.saved_model.save(self._module(op, lambda op, x: op(x)), path)
-        self.assertAllEqual(tf.saved_model.load(path).forward([-1.0, 2.0]), [0.0, 2.0])
 
     def test_checkpoints_work(self):
         op = _square()
@@ -193,7 +170,7 @@ class SavedModelTest(parameterized.TestCase, tf.test.TestCase):
 class PurityTest(parameterized.TestCase, tf.test.TestCase):
     def test_unused_results_are_not_computed(self):
         calls = []
-        op = tfo.python_op(_name(), out=_same)(lambda x: calls.append(1) or x)
+        op = tfo.python_op(op_name(), out=same)(lambda x: calls.append(1) or x)
 
         @tf.function
         def f(x):
@@ -205,11 +182,11 @@ class PurityTest(parameterized.TestCase, tf.test.TestCase):
 
 
 class ThreadsTest(parameterized.TestCase, tf.test.TestCase):
-    @parameterized.parameters(*_MODES)
+    @parameterized.parameters(*MODES)
     def test_saved_values_do_not_mix(self, mode):
         """Each thread differentiates several calls on its own values, in random order."""
         square = _square()
-        f = _MODES[mode](square)
+        f = MODES[mode](square)
         f(tf.zeros([64]))
         start = threading.Barrier(8)
 
@@ -234,13 +211,7 @@ class ThreadsTest(parameterized.TestCase, tf.test.TestCase):
     def test_parallel_iterations_of_a_loop(self):
         square = _square()
 
-        @tf.function
-        def f(x):
-            with tf.GradientTape() as tape:
-                tape.watch(x)
-                y = tf.map_fn(square, x, parallel_iterations=16)
-            return tape.gradient(y, x)
-
+        f = tf.function(lambda x: gradients_of(lambda x: tf.map_fn(square, x, parallel_iterations=16), x)[0])
         x = tf.range(200.0)
         self.assertAllEqual(f(x), 2 * x)
 
@@ -281,19 +252,13 @@ class GrowthTest(parameterized.TestCase, tf.test.TestCase):
         kept = tf.function(square)
         x = tf.ones([256])
 
-        def gradient(f, *args, **kwargs):
-            with tf.GradientTape() as tape:
-                tape.watch(args)
-                y = f(*args, **kwargs)
-            return tape.gradient(y, args)
-
         call, count = {
-            "eager": (lambda i: gradient(square, x), 1500),
-            "graph": (lambda i: gradient(kept, x), 1500),
-            "traces": (lambda i: gradient(tf.function(lambda x: square(x)), x), 24),
-            "shapes": (lambda i: gradient(square, tf.ones([i])), 1500),
-            "attributes": (lambda i: gradient(square, x, factor=float(i)), 1500),
-            "functions": (lambda i: gradient(tf.function(lambda x: square(x, factor=_Number(i))), x), 24),
+            "eager": (lambda i: gradients_of(square, x), 1500),
+            "graph": (lambda i: gradients_of(kept, x), 1500),
+            "traces": (lambda i: gradients_of(tf.function(lambda x: square(x)), x), 24),
+            "shapes": (lambda i: gradients_of(square, tf.ones([i])), 1500),
+            "attributes": (lambda i: gradients_of(lambda x: square(x, factor=float(i)), x), 1500),
+            "functions": (lambda i: gradients_of(tf.function(lambda x: square(x, factor=_Number(i))), x), 24),
         }[case]
 
         def sizes():
@@ -314,19 +279,16 @@ class GrowthTest(parameterized.TestCase, tf.test.TestCase):
                 break
         self.assertTrue(np.all(growth < limits), f"grew by {growth}, limits {limits}")
 
-    @parameterized.parameters(*_MODES)
+    @parameterized.parameters(*MODES)
     def test_inputs_are_released(self, mode):
         square = _square()
-        f = _MODES[mode](square)
+        f = MODES[mode](square)
         alive = []
 
         def call():
             x = tf.ones([8])
             alive.append(weakref.ref(x))
-            with tf.GradientTape() as tape:
-                tape.watch(x)
-                y = f(x)
-            tape.gradient(y, x)
+            gradients_of(f, x)
 
         call()
         gc.collect()

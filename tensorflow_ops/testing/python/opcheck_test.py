@@ -10,60 +10,33 @@ from unittest import mock
 import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
+from opcheck_testing import (
+    OTHER,
+    X,
+    cube,
+    gradient_of_another_element,
+    square_without_gradient,
+    swallows_nan,
+    wrong_in_bfloat16,
+)
 
 import tensorflow_ops as tfo
 from tensorflow_ops.testing.python import children
-
-_RNG = np.random.default_rng(0)
-_X = tf.constant(_RNG.normal(size=(3, 4)), tf.float32)
-_OTHER = tf.constant(_RNG.normal(size=(3, 4)), tf.float32)
-
-
-@tf.custom_gradient
-def _gradient_of_another_element(x):
-    """A reversed Jacobian: sums over inputs and over outputs are correct."""
-    return 2 * x, lambda dy: 2 * tf.reverse(dy, [1])
-
-
-def _wrong_in_bfloat16(x):
-    return x * (3 if x.dtype == tf.bfloat16 else 2)
-
-
-def _swallows_nan(x):
-    return tf.where(tf.math.is_nan(x), tf.zeros_like(x), x)
-
-
-def _cube(gradient_of_square):
-    """Returns x^3 with a correct first gradient."""
-
-    @tf.custom_gradient
-    def cube(x):
-        return x**3, lambda dy: 3 * dy * gradient_of_square(x)
-
-    return cube
-
-
-@tf.custom_gradient
-def _square_without_gradient(x):
-    def gradient(dy):
-        raise LookupError("the square has no gradient")
-
-    return x**2, gradient
 
 
 class ResultsTest(tf.test.TestCase, parameterized.TestCase):
     """Uses tests that need no new process."""
 
     def test_runs_the_selected_tests(self):
-        results = tfo.testing.opcheck(tf.nn.relu, [_X], tests=["xla", "gradients"])
+        results = tfo.testing.opcheck(tf.nn.relu, [X], tests=["xla", "gradients"])
         self.assertEqual(
             [(test, r.status) for test, r in results.items()], [("gradients", "SUCCESS"), ("xla", "SUCCESS")]
         )
-        self.assertEqual(list(tfo.testing.opcheck(tf.nn.relu, [_X], tests="xla")), ["xla"])
+        self.assertEqual(list(tfo.testing.opcheck(tf.nn.relu, [X], tests="xla")), ["xla"])
 
     def test_raises_with_a_table_and_a_program(self):
         with self.assertRaises(tfo.testing.OpCheckError) as caught:
-            tfo.testing.opcheck(_wrong_in_bfloat16, [_X], tests=("gradients", "dtypes"))
+            tfo.testing.opcheck(wrong_in_bfloat16, [X], tests=("gradients", "dtypes"))
         message = str(caught.exception)
         self.assertStartsWith(message, "1 of 2 tests failed\n\ngradients  SUCCESS: ")
         self.assertIn("\ndtypes     FAILED: inputs in bfloat16: output[", message)
@@ -72,13 +45,13 @@ class ResultsTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual(list(caught.exception.results.failures), ["dtypes"])
 
     @parameterized.parameters(
-        (_wrong_in_bfloat16, [_X], "dtypes", {}),
-        (functools.partial(_wrong_in_bfloat16), [tf.cast(_X, tf.bfloat16)], "dtypes", {"tolerance": 1e-3}),
-        (_gradient_of_another_element, [_X], "gradients", {"seed": 3, "dtypes": (tf.float32,)}),
-        (tf.math.special.dawsn, [_X], "xla", {}),
-        (tf.multiply, [_X, _OTHER], "missing_gradients", {"non_differentiable": 0}),
-        (tf.square, [_X], "second_order", {"second_order": False}),
-        (_swallows_nan, [tf.constant([1.0, np.nan])], "dtypes", {"reference": np.negative}),
+        (wrong_in_bfloat16, [X], "dtypes", {}),
+        (functools.partial(wrong_in_bfloat16), [tf.cast(X, tf.bfloat16)], "dtypes", {"tolerance": 1e-3}),
+        (gradient_of_another_element, [X], "gradients", {"seed": 3, "dtypes": (tf.float32,)}),
+        (tf.math.special.dawsn, [X], "xla", {}),
+        (tf.multiply, [X, OTHER], "missing_gradients", {"non_differentiable": 0}),
+        (tf.square, [X], "second_order", {"second_order": False}),
+        (swallows_nan, [tf.constant([1.0, np.nan])], "dtypes", {"reference": np.negative}),
     )
     def test_program_reproduces_the_failure(self, function, args, test, options):
         result = tfo.testing.opcheck(function, args, tests=[test], raise_on_failure=False, **options)[test]
@@ -94,16 +67,16 @@ class ResultsTest(tf.test.TestCase, parameterized.TestCase):
     def test_program_shows_a_function_that_it_cannot_import(self):
         seven = 7
         results = tfo.testing.opcheck(
-            lambda x: (x, seven)[0] + 0 * x, [_X], tests="xla", raise_on_failure=False, xla=False
+            lambda x: (x, seven)[0] + 0 * x, [X], tests="xla", raise_on_failure=False, xla=False
         )
         self.assertRegex(
             results["xla"].reproduction, r"# fn is a function of .*opcheck_test.py:\d+: put it here.\n#   .*seven"
         )
 
     def test_declared_exceptions_are_skipped_with_their_reason(self):
-        results = tfo.testing.opcheck(tf.nn.relu, [_X], tests=("xla", "gradients"), skip={"xla": "not today"})
+        results = tfo.testing.opcheck(tf.nn.relu, [X], tests=("xla", "gradients"), skip={"xla": "not today"})
         self.assertEqual((results["xla"].status, results["xla"].detail), ("SKIPPED", "not today"))
-        results = tfo.testing.opcheck(tf.math.special.dawsn, [_X], tests="xla", xla=False)
+        results = tfo.testing.opcheck(tf.math.special.dawsn, [X], tests="xla", xla=False)
         self.assertRegex(
             results["xla"].detail, "declared xla=False: .*No registered|declared xla=False: .*unsupported op"
         )
@@ -114,34 +87,34 @@ class ResultsTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual(results["gradients"].detail, "no output is floating or complex")
 
     def test_second_order_may_raise_unless_declared(self):
-        cube = _cube(_square_without_gradient)
+        function = cube(square_without_gradient)
         for declared in (None, False):
-            result = tfo.testing.opcheck(cube, [_X], tests="second_order", second_order=declared)["second_order"]
+            result = tfo.testing.opcheck(function, [X], tests="second_order", second_order=declared)["second_order"]
             self.assertRegex(result.detail, r"raises for args\[0\]: LookupError: the square has no gradient")
 
     @parameterized.parameters(
         ({"tests": ("gradient",)}, r"unknown test 'gradient'; expected one of static_shapes, graph_modes"),
         ({"skip": {"jit": "no"}}, r"unknown test 'jit'"),
         ({"non_differentiable": "bias"}, r"non_differentiable names 'bias', expected one of the inputs args\[0\]"),
-        ({"more_args": [(_X, 2)], "tests": "gradients"}, "more_args differ from args"),
+        ({"more_args": [(X, 2)], "tests": "gradients"}, "more_args differ from args"),
         ({"edge_args": [(tf.constant(["a"]),)], "tests": "extreme_values"}, r"edge_args\[0\] differs from args"),
     )
     def test_bad_arguments(self, options, message):
         with self.assertRaisesRegex((ValueError, AssertionError), message):
-            tfo.testing.opcheck(tf.nn.relu, [_X], **options)
+            tfo.testing.opcheck(tf.nn.relu, [X], **options)
 
     def test_unknown_option_of_a_sample(self):
         with self.assertRaisesRegex(ValueError, "unknown option 'jit'; expected one of reference, dtypes"):
-            tfo.testing.opcheck_samples({"relu": tfo.testing.OpSample(tf.nn.relu, [_X], None, {"jit": 1})}, tests="xla")
+            tfo.testing.opcheck_samples({"relu": tfo.testing.OpSample(tf.nn.relu, [X], None, {"jit": 1})}, tests="xla")
 
     def test_error_of_fn_for_args_is_raised(self):
         with self.assertRaisesRegex(tf.errors.InvalidArgumentError, "[Mm]atrix size|[Dd]im"):
-            tfo.testing.opcheck(tf.matmul, [_X, _X], tests="gradients")
+            tfo.testing.opcheck(tf.matmul, [X, X], tests="gradients")
 
     def test_many_samples_raise_together(self):
         samples = {
-            name: tfo.testing.OpSample(fn, [_X])
-            for name, fn in (("good", tf.nn.relu), ("bad", _wrong_in_bfloat16), ("worse", _wrong_in_bfloat16))
+            name: tfo.testing.OpSample(fn, [X])
+            for name, fn in (("good", tf.nn.relu), ("bad", wrong_in_bfloat16), ("worse", wrong_in_bfloat16))
         }
         with self.assertRaisesRegex(tfo.testing.OpCheckError, r"^2 of 3 functions failed\n\nbad\n\ndtypes  FAILED"):
             tfo.testing.opcheck_samples(samples, tests="dtypes")
@@ -226,7 +199,7 @@ class OtherProcessesTest(tf.test.TestCase):
             job.put("gradient", 4, (state, [g * 1.001 for g in found]))
 
         with mock.patch.object(children, "run", changing):
-            results = tfo.testing.opcheck(tf.nn.tanh, [_X], raise_on_failure=False)
+            results = tfo.testing.opcheck(tf.nn.tanh, [X], raise_on_failure=False)
         self.assertEqual(list(results.failures), ["determinism", "saved_model", "distribution"], f"\n{results}")
         self.assertIn("with 4 intra-op threads, compared with 1: output has other bits", results["determinism"].detail)
         self.assertIn("gradient to args[0]", results["saved_model"].detail)
