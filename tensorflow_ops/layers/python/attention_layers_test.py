@@ -211,15 +211,8 @@ class AttentionTest(tf.test.TestCase, parameterized.TestCase):
         self.assertAllClose(dropped, tf.where(kept, attention_weights / (1 - rate), 0), 1e-4, 1e-6)
         self.assertNear(np.mean(kept), 1 - rate, 0.04)
         self.assertNotAllEqual(first(query, value, key=key, training=True) != 0, kept)
-        # The gradient drops the same weights, and another layer of the same seed, too.
-        weights = tf.constant(_normal(50, size))
-        value = tf.constant(value)
-        with tf.GradientTape() as tape:
-            tape.watch(value)
-            result = second(query, value, key=key, training=True)
-            loss = tf.reduce_sum(result[0] * weights)
-        self.assertAllEqual(result, dropped)
-        self.assertAllClose(tape.gradient(loss, value)[0], tf.matmul(dropped[0], weights, transpose_a=True), 1e-4, 1e-5)
+        # Another layer of the same seed drops the same weights.
+        self.assertAllEqual(second(query, value, key=key, training=True), dropped)
 
     @_EACH_LAYER
     def test_config_and_weights_are_those_of_keras(self, name):

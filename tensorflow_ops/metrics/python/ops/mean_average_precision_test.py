@@ -464,31 +464,12 @@ def no_loss(y_true, y_pred):
     return tf.reduce_mean(y_pred, [1, 2]) * 0.0
 
 
-class Detector(keras.Model):
-    """Returns its input as detections, and measures them."""
-
-    def __init__(self):
-        super().__init__()
-        self.metric = tfo.metrics.MeanAveragePrecision("xywh")
-        self.scale = self.add_weight(shape=(), initializer="ones", name="scale")
-
-    def call(self, inputs):
-        return {"boxes": inputs[..., :4] * self.scale, "classes": inputs[..., 4], "scores": inputs[..., 5]}
-
-    def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
-        return tf.reduce_mean(y_pred["boxes"]) * 0.0
-
-    def compute_metrics(self, x, y, y_pred, sample_weight=None):
-        self.metric.update_state(y, y_pred)
-        return self.get_metrics_result()
-
-
 class KerasTest(parameterized.TestCase, tf.test.TestCase):
     def setUp(self):
         super().setUp()
-        self._truth, self._found = (_padded(items) for items in zip(*_SETS["no crowds"], strict=True))
-        self._x = np.float32(_packed(self._found))
-        self._y = np.float32(_packed({key: self._truth[key] for key in ("boxes", "classes")}))
+        truth, found = (_padded(items) for items in zip(*_SETS["no crowds"], strict=True))
+        self._x = np.float32(_packed(found))
+        self._y = np.float32(_packed({key: truth[key] for key in ("boxes", "classes")}))
 
     def _metric(self):
         return tfo.metrics.MeanAveragePrecision("xywh", evaluate_freq=2)
@@ -528,13 +509,27 @@ class KerasTest(parameterized.TestCase, tf.test.TestCase):
         self.assertEqual(history, {p + name: [value] * 2 for p in ("", "val_") for name, value in expected.items()})
 
     def test_dicts_in_a_model_of_ones_own(self):
+        class Detector(keras.Model):
+            def __init__(self):
+                super().__init__()
+                self.metric = tfo.metrics.MeanAveragePrecision("xywh")
+
+            def call(self, inputs):
+                return {"boxes": inputs[..., :4], "classes": inputs[..., 4], "scores": inputs[..., 5]}
+
+            def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
+                return tf.reduce_mean(y_pred["boxes"]) * 0.0
+
+            def compute_metrics(self, x, y, y_pred, sample_weight=None):
+                self.metric.update_state(y, y_pred)
+                return self.get_metrics_result()
+
         model = Detector()
         model.compile("sgd", jit_compile=False)
-        direct = tfo.metrics.MeanAveragePrecision("xywh")
-        direct.update_state(self._truth, self._found)
-        data = tf.data.Dataset.from_tensor_slices((self._x, self._truth)).batch(4)
-        self.assertAllClose(model.evaluate(data, verbose=0, return_dict=True)["AP75"], _numbers(direct)["AP75"])
-        self.assertAllClose(model.fit(data, verbose=0).history["AP"], [_numbers(direct)["AP"]])
+        truth = _padded([truth for truth, _ in _SETS["no crowds"]])
+        del truth["area"]  # of the boxes, as for packed labels
+        data = tf.data.Dataset.from_tensor_slices((self._x, truth)).batch(4)
+        self.assertAllClose(model.evaluate(data, verbose=0, return_dict=True)["AP75"], self._expected()["AP75"])
 
 
 if __name__ == "__main__":
