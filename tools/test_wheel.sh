@@ -35,7 +35,7 @@ else
   files_of_process=100
   tests=(tensorflow_ops/testing/python/release_test.py)
   ((${#releases[@]} > 0)) || tests+=(tensorflow_ops/core/python/{library,versions}_test.py
-    tensorflow_ops/layers/python/roi_layers_model_test.py tensorflow_ops/sysconfig/python/paths_test.py)
+    tensorflow_ops/layers/python/roi_layers_test.py tensorflow_ops/sysconfig/python/paths_test.py)
 fi
 
 python=$(bash "$root/tools/setup/python_env.sh")

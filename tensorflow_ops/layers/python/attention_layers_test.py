@@ -10,7 +10,6 @@ import tensorflow as tf
 from absl.testing import parameterized
 
 import tensorflow_ops as tfo
-from tensorflow_ops.core.python import library
 
 _RNG = np.random.default_rng(0)
 _BATCH, _QUERIES, _KEYS, _FEATURES = 2, 5, 7, 6
@@ -100,15 +99,12 @@ class AttentionTest(tf.test.TestCase, parameterized.TestCase):
         with self.assertRaisesRegex(ValueError, r"attention_mask is \(7,\), expected"):
             ours(_QUERY, _VALUE, attention_mask=np.ones([_KEYS], bool))
 
-    @_EACH_LAYER
-    def test_supports_jit(self, name):
-        self.assertEqual(_layers(name)[0].supports_jit, library.xla_error is None)
-
     @parameterized.product(name=[*_LAYERS], call=[*_CALLS])
     def test_is_keras_layer(self, name, call):
         weights = _normal(_BATCH, _QUERIES, _FEATURES)
-        actual, expected = (_with_gradients(layer, weights, **_CALLS[call]) for layer in _layers(name))
-        self._assert_equal(actual, expected)
+        layers = _layers(name)
+        self._assert_equal(*(_with_gradients(layer, weights, **_CALLS[call]) for layer in layers))
+        self._assert_equal(*(layer(_QUERY, _VALUE, return_attention_scores=True, **_CALLS[call]) for layer in layers))
 
     @parameterized.product(
         name=[*_LAYERS],
@@ -118,20 +114,15 @@ class AttentionTest(tf.test.TestCase, parameterized.TestCase):
             {"sliding_window": 2},
             {"use_gate": True},
             {"dtype": "float64"},
+            {"value_dim": 5},
         ],
     )
     def test_options(self, name, options):
         if not options.keys() <= {"dtype", *inspect.signature(getattr(keras.layers, name)).parameters}:
             self.skipTest(f"Keras {keras.__version__} has no {options}")
         weights = _normal(_BATCH, _QUERIES, _FEATURES)
-        actual, expected = (_with_gradients(layer, weights, use_causal_mask=True) for layer in _layers(name, **options))
-        self._assert_equal(actual, expected)
-
-    def test_values_of_another_size(self):
-        weights = _normal(_BATCH, _QUERIES, 2)
-        layers = _layers("MultiHeadAttention", value_dim=5, output_shape=2)
-        actual, expected = (_with_gradients(layer, weights) for layer in layers)
-        self._assert_equal(actual, expected)
+        layers = _layers(name, **options)
+        self._assert_equal(*(_with_gradients(layer, weights, use_causal_mask=True) for layer in layers))
 
     @parameterized.product(name=[*_LAYERS], dtype=["float16", "bfloat16"])
     def test_mixed_precision(self, name, dtype):
@@ -189,13 +180,6 @@ class AttentionTest(tf.test.TestCase, parameterized.TestCase):
         result = layer(_QUERY, value, value_mask=_VALUE_MASK)
         self.assertAllEqual(result, layer(_QUERY, _VALUE, value_mask=_VALUE_MASK))
 
-    @parameterized.product(name=[*_LAYERS], call=[*_CALLS])
-    def test_scores_are_those_of_keras(self, name, call):
-        actual, expected = (
-            layer(_QUERY, _VALUE, return_attention_scores=True, **_CALLS[call]) for layer in _layers(name, dropout=0.5)
-        )
-        self._assert_equal(actual, expected)
-
     @parameterized.parameters([(1,), (2,), ([1, 2],)])
     def test_more_axes_are_those_of_keras(self, axes):
         query = _normal(_BATCH, 3, 4, _FEATURES)
@@ -227,15 +211,8 @@ class AttentionTest(tf.test.TestCase, parameterized.TestCase):
         self.assertAllClose(dropped, tf.where(kept, attention_weights / (1 - rate), 0), 1e-4, 1e-6)
         self.assertNear(np.mean(kept), 1 - rate, 0.04)
         self.assertNotAllEqual(first(query, value, key=key, training=True) != 0, kept)
-        # The gradient drops the same weights, and another layer of the same seed, too.
-        weights = tf.constant(_normal(50, size))
-        value = tf.constant(value)
-        with tf.GradientTape() as tape:
-            tape.watch(value)
-            result = second(query, value, key=key, training=True)
-            loss = tf.reduce_sum(result[0] * weights)
-        self.assertAllEqual(result, dropped)
-        self.assertAllClose(tape.gradient(loss, value)[0], tf.matmul(dropped[0], weights, transpose_a=True), 1e-4, 1e-5)
+        # Another layer of the same seed drops the same weights.
+        self.assertAllEqual(second(query, value, key=key, training=True), dropped)
 
     @_EACH_LAYER
     def test_config_and_weights_are_those_of_keras(self, name):
@@ -270,19 +247,6 @@ class AttentionTest(tf.test.TestCase, parameterized.TestCase):
             other.load_weights(path)
             self._assert_equal([other([_QUERY, _VALUE])], [expected])
 
-    @_EACH_LAYER
-    def test_models_of_keras_are_converted(self, name):
-        def converted(layer):
-            kind = getattr(tfo.layers, name) if type(layer) is getattr(keras.layers, name) else type(layer)
-            return kind.from_config(layer.get_config())
-
-        query, value = keras.Input([None, _FEATURES]), keras.Input([None, _FEATURES])
-        model = keras.Model([query, value], _layers(name)[1](query, value, use_causal_mask=True))
-        copy = keras.models.clone_model(model, clone_function=converted)
-        copy.set_weights(model.get_weights())
-        self.assertIs(type(copy.layers[-1]), getattr(tfo.layers, name))
-        self._assert_equal([copy([_QUERY, _VALUE])], [model([_QUERY, _VALUE])])
-
     def test_files_load_without_us(self):
         folder = self.get_temp_dir()
         x = _normal(2, 5, _FEATURES)
@@ -303,17 +267,6 @@ class AttentionTest(tf.test.TestCase, parameterized.TestCase):
         """
         process_testing.output(folder, script)
         self._assert_equal([np.load(os.path.join(folder, "y.npy"))], [model(x)])
-
-    @_EACH_LAYER
-    def test_subclasses_may_build_masks(self, name):
-        class Layer(getattr(tfo.layers, name)):
-            def _compute_attention_mask(self, *args, **kwargs):
-                return tf.constant(_CALLS["mask_of_rank_3"]["attention_mask"])
-
-        layer, keras_layer = Layer(**_LAYERS[name]), _layers(name)[1]
-        layer.build(_QUERY.shape, _VALUE.shape)
-        layer.set_weights(keras_layer.get_weights())
-        self._assert_equal([layer(_QUERY, _VALUE)], [keras_layer(_QUERY, _VALUE, **_CALLS["mask_of_rank_3"])])
 
 
 if __name__ == "__main__":

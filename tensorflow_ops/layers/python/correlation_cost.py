@@ -1,6 +1,6 @@
 """The Keras layer of correlation_cost."""
 
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any
 
 import keras
 import tensorflow as tf
@@ -75,11 +75,6 @@ class CorrelationCost(keras.layers.Layer):
 
     if TYPE_CHECKING:  # Keras's has no types
 
-        @overload
-        def __call__(
-            self, features_a: keras.KerasTensor, features_b: keras.KerasTensor, **kwargs: Any
-        ) -> keras.KerasTensor: ...
-        @overload
         def __call__(self, features_a: TensorLike, features_b: TensorLike, **kwargs: Any) -> tf.Tensor: ...
 
     def _output_size(self, size):

@@ -1,6 +1,6 @@
 """A Keras layer of a conditional random field."""
 
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any
 
 import keras
 import tensorflow as tf
@@ -88,9 +88,6 @@ class CRF(keras.layers.Layer):
 
     if TYPE_CHECKING:  # Keras's has no types
 
-        @overload
-        def __call__(self, inputs: keras.KerasTensor, **kwargs: Any) -> keras.KerasTensor: ...
-        @overload
         def __call__(self, inputs: TensorLike, **kwargs: Any) -> tf.Tensor: ...
 
     def compute_mask(self, inputs, mask=None):

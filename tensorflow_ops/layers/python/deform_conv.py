@@ -1,7 +1,7 @@
 """The Keras layer of deformable convolution."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import TYPE_CHECKING, Any, Literal
 
 import keras
 import tensorflow as tf
@@ -200,9 +200,6 @@ class DeformConv2D(keras.layers.Layer):
 
     if TYPE_CHECKING:  # Keras's has no types
 
-        @overload
-        def __call__(self, features: keras.KerasTensor, **kwargs: Any) -> keras.KerasTensor: ...
-        @overload
         def __call__(self, features: TensorLike, **kwargs: Any) -> tf.Tensor: ...
 
     def compute_output_shape(self, features_shape):

@@ -1,6 +1,6 @@
 """The Keras layer of grid_sample."""
 
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any
 
 import keras
 import tensorflow as tf
@@ -70,9 +70,6 @@ class GridSample(keras.layers.Layer):
 
     if TYPE_CHECKING:  # Keras's has no types
 
-        @overload
-        def __call__(self, features: keras.KerasTensor, grid: TensorLike, **kwargs: Any) -> keras.KerasTensor: ...
-        @overload
         def __call__(self, features: TensorLike, grid: TensorLike, **kwargs: Any) -> tf.Tensor: ...
 
     def get_config(self):

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any
 
 import keras
 import tensorflow as tf
@@ -203,9 +203,6 @@ class Merge(keras.layers.Layer):
 
     if TYPE_CHECKING:  # Keras's has no types
 
-        @overload
-        def __call__(self, inputs: Sequence[keras.KerasTensor], **kwargs: Any) -> keras.KerasTensor: ...
-        @overload
         def __call__(self, inputs: Sequence[TensorLike], **kwargs: Any) -> tf.Tensor: ...
 
     def compute_output_shape(self, input_shape):

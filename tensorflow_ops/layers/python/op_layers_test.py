@@ -1,4 +1,6 @@
-"""Tests of tfo.layers.NMS, GridSample and MultiScaleDeformableAttention."""
+"""Tests of tfo.layers.NMS, GridSample and MultiScaleDeformableAttention; of supports_jit in all layers."""
+
+from unittest import mock
 
 import keras
 import numpy as np
@@ -6,12 +8,37 @@ import tensorflow as tf
 from absl.testing import parameterized
 
 import tensorflow_ops as tfo
+from tensorflow_ops.core.python import build_info, library
 
 _RNG = np.random.default_rng(0)
 
 
 def _normal(*shape):
     return _RNG.normal(size=shape).astype(np.float32)
+
+
+class JitTest(tf.test.TestCase, parameterized.TestCase):
+    @parameterized.named_parameters(
+        ("CRF", tfo.layers.CRF, 3),
+        ("NMS", tfo.layers.NMS),
+        ("CorrelationCost", tfo.layers.CorrelationCost, 3),
+        ("DeformConv2D", tfo.layers.DeformConv2D, 3, 3),
+        ("GridSample", tfo.layers.GridSample),
+        ("GroupQueryAttention", tfo.layers.GroupQueryAttention, 3, 4, 2),
+        ("MultiHeadAttention", tfo.layers.MultiHeadAttention, 4, 3),
+        ("MultiScaleDeformableAttention", tfo.layers.MultiScaleDeformableAttention),
+        ("RoIPool", tfo.layers.RoIPool, 2),
+    )
+    def test_lets_keras_compile_with_xla(self, layer, *args):
+        self.assertEqual(layer(*args).supports_jit, library.xla_error is None)
+        with mock.patch.object(library, "xla_error", "built without XLA"):
+            self.assertFalse(layer(*args).supports_jit)
+        gpus = [tf.config.PhysicalDevice("/physical_device:GPU:0", "GPU")]
+        with (
+            mock.patch.object(tf.config, "list_physical_devices", return_value=gpus),
+            mock.patch.object(build_info, "CUDA_VERSION", ""),
+        ):
+            self.assertFalse(layer(*args).supports_jit)
 
 
 class NMSTest(tf.test.TestCase):
@@ -73,33 +100,23 @@ class MultiScaleDeformableAttentionTest(tf.test.TestCase, parameterized.TestCase
         layer.build([None, None, 8])
         return layer
 
-    def _expected(self, weights, reference, mask):
-        """The definition in loops, in float64: each sample bilinear with zeros outside."""
-        w = {name: np.asarray(value, np.float64) for name, value in weights.items()}
-        values = self._VALUES @ w["value_proj/kernel"] + w["value_proj/bias"]
-        values = np.where(mask[..., np.newaxis], values, 0).reshape([2, 30, 2, 4])
-        offsets = self._QUERY @ w["sampling_offsets/kernel"] + w["sampling_offsets/bias"]
-        offsets = offsets.reshape([2, 5, 2, 2, 3, 2])
-        logits = self._QUERY @ w["attention_weights/kernel"] + w["attention_weights/bias"]
-        attention = np.exp(logits.reshape([2, 5, 2, 6]))
-        attention = (attention / attention.sum(-1, keepdims=True)).reshape([2, 5, 2, 2, 3])
-        result = np.zeros([2, 5, 2, 4])
-        for n, q, h, level, p in np.ndindex(2, 5, 2, 2, 3):
-            height, width = self._SHAPES[level]
-            start = 24 * level
-            image = values[n, start : start + height * width, h].reshape([height, width, 4])
-            point = reference[n, q, level]
-            if len(point) == 2:
-                x, y = point + offsets[n, q, h, level, p] / [width, height]
-            else:
-                x, y = point[:2] + offsets[n, q, h, level, p] / 3 * point[2:] / 2
-            x, y = x * width - 0.5, y * height - 0.5
-            for i, j in np.ndindex(2, 2):
-                column, row = int(np.floor(x)) + i, int(np.floor(y)) + j
-                if 0 <= column < width and 0 <= row < height:
-                    share = (1 - abs(x - column)) * (1 - abs(y - row))
-                    result[n, q, h] += attention[n, q, h, level, p] * share * image[row, column]
-        return result.reshape([2, 5, 8]) @ w["output_proj/kernel"] + w["output_proj/bias"]
+    def _expected(self, layer, reference, mask):
+        """The projections in NumPy around the function, which takes the samples."""
+
+        def project(x, dense):
+            return x @ dense.kernel.numpy() + dense.bias.numpy()
+
+        values = np.where(mask[..., np.newaxis], project(self._VALUES, layer.value_proj), 0).reshape([2, 30, 2, 4])
+        offsets = project(self._QUERY, layer.sampling_offsets).reshape([2, 5, 2, 2, 3, 2])
+        weights = np.exp(project(self._QUERY, layer.attention_weights).reshape([2, 5, 2, 6]))
+        weights = (weights / weights.sum(-1, keepdims=True)).reshape([2, 5, 2, 2, 3])
+        reference = reference[:, :, np.newaxis, :, np.newaxis]
+        scale = 1 / np.array(self._SHAPES)[:, np.newaxis, ::-1]  # of (x, y) on each level
+        if reference.shape[-1] == 4:
+            scale = reference[..., 2:] / 2 / 3
+        places = reference[..., :2] + offsets * scale
+        samples = tfo.nn.multiscale_deformable_attention(values, self._SHAPES, places, weights)
+        return project(samples.numpy(), layer.output_proj)
 
     @parameterized.parameters(2, 4)
     def test_is_the_definition(self, size):
@@ -108,10 +125,8 @@ class MultiScaleDeformableAttentionTest(tf.test.TestCase, parameterized.TestCase
             weight.assign(_normal(*weight.shape))
         reference = _RNG.uniform(0.1, 0.9, [2, 5, 2, size]).astype(np.float32)
         mask = _RNG.uniform(size=[2, 30]) < 0.8
-        weights = {weight.path.split("/", 1)[-1]: weight for weight in layer.weights}
-        weights = {"/".join(path.split("/")[-2:]): weight for path, weight in weights.items()}
         actual = layer(self._QUERY, reference, self._VALUES, spatial_shapes=self._SHAPES, values_mask=mask)
-        self.assertAllClose(actual, self._expected(weights, reference, mask), 1e-4, 1e-4)
+        self.assertAllClose(actual, self._expected(layer, reference, mask), 1e-4, 1e-4)
 
     def test_first_weights(self):
         layer = tfo.layers.MultiScaleDeformableAttention(num_heads=4, num_levels=1, num_points=2)
@@ -137,26 +152,24 @@ class MultiScaleDeformableAttentionTest(tf.test.TestCase, parameterized.TestCase
         for old, new in zip(before, model.weights, strict=True):
             self.assertNotAllEqual(old, new)
 
-    def test_mixed_precision(self):
+    @parameterized.parameters(("mixed_bfloat16", "bfloat16"), ("float16", "float16"), ("bfloat16", "bfloat16"))
+    def test_16_bits(self, policy, dtype):
         inputs = self._QUERY, np.full([2, 5, 2, 2], 0.4, np.float32), self._VALUES
-        layer, half = self._layer(), self._layer(dtype="mixed_bfloat16")
+        layer, half = self._layer(), self._layer(dtype=policy)
         half.set_weights(layer.get_weights())
         result = half(*inputs, spatial_shapes=self._SHAPES)
-        self.assertEqual(result.dtype, tf.bfloat16)
+        self.assertEqual(result.dtype, dtype)
         self.assertAllClose(result, layer(*inputs, spatial_shapes=self._SHAPES), 0.05, 0.05)
-
-    def test_16_bit_variables(self):
-        inputs = self._QUERY, np.full([2, 5, 2, 2], 0.4, np.float32), self._VALUES
-        for dtype in ("float16", "bfloat16"):
-            self.assertEqual(self._layer(dtype=dtype)(*inputs, spatial_shapes=self._SHAPES).dtype, dtype)
 
     def test_errors(self):
         with self.assertRaisesRegex(ValueError, "query has 7 channels, expected a multiple of num_heads, 2"):
             tfo.layers.MultiScaleDeformableAttention(num_heads=2).build([None, None, 7])
-        with self.assertRaisesRegex(ValueError, r"reference_points are \[2,5,2,3\], expected \[N, Q, L, 2\] or"):
-            self._layer()(self._QUERY, np.zeros([2, 5, 2, 3], np.float32), self._VALUES, spatial_shapes=self._SHAPES)
-        with self.assertRaisesRegex(ValueError, r"reference_points has shape \[2,5,1,2\], expected \[\?,\?,2,\?\]"):
-            self._layer()(self._QUERY, np.zeros([2, 5, 1, 2], np.float32), self._VALUES, spatial_shapes=self._SHAPES)
+        for shape, text in (
+            ([2, 5, 2, 3], r"are \[2,5,2,3\], expected \[N, Q, L, 2\] or"),
+            ([2, 5, 1, 2], r"has shape \[2,5,1,2\], expected \[\?,\?,2,\?\]"),
+        ):
+            with self.assertRaisesRegex(ValueError, f"reference_points {text}"):
+                self._layer()(self._QUERY, np.zeros(shape, np.float32), self._VALUES, spatial_shapes=self._SHAPES)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any
 
 import keras
 import tensorflow as tf
@@ -67,15 +67,6 @@ class _RoILayer(keras.layers.Layer):
 
     if TYPE_CHECKING:  # Keras's has no types
 
-        @overload
-        def __call__(
-            self,
-            features: keras.KerasTensor,
-            boxes: keras.KerasTensor | TensorLike,
-            box_indices: keras.KerasTensor | TensorLike | None = None,
-            **kwargs: Any,
-        ) -> keras.KerasTensor: ...
-        @overload
         def __call__(
             self, features: TensorLike, boxes: TensorLike, box_indices: TensorLike | None = None, **kwargs: Any
         ) -> tf.Tensor: ...
@@ -124,14 +115,11 @@ class RoIPool(_RoILayer):
     >>> keras.Model([image, boxes], regions).output_shape
     (None, None, 7, 7, 8)
 
-    Features are cast to the layer's compute dtype; boxes keep theirs.
+    Features are cast to the layer's compute dtype; boxes keep theirs. Options are the
+    function's.
 
     Args:
-      output_size: the number of bins, at most 2^20 on an axis: an int or (height, width).
-      spatial_scale: feature pixels per image pixel: 1/16 at stride 16.
-      data_format: "NHWC" or "NCHW".
-      box_format: of the boxes, as for the function.
-      normalized: whether boxes are fractions of the image, as for the function.
+      output_size: an int or (height, width).
       **kwargs: keras.layers.Layer's: name, dtype, trainable.
 
     Raises:
@@ -157,8 +145,8 @@ class RoIPool(_RoILayer):
 class RoIAlign(_RoILayer):
     """Pooling of boxes by bilinear samples: `tfo.detection.roi_align` as a layer.
 
-    Boxes have one of the two forms of `tfo.layers.RoIPool`, [N, R, 4], or [K, 4] with
-    box_indices [K], and have a gradient.
+    Takes features and boxes as `tfo.layers.RoIPool` does, [N, R, 4], or [K, 4] with
+    box_indices [K], and the function's options. Boxes have a gradient.
 
     >>> import keras, tensorflow_ops as tfo
     >>> image = keras.Input([None, None, 3])
@@ -168,18 +156,8 @@ class RoIAlign(_RoILayer):
     >>> keras.Model([image, boxes], regions).output_shape
     (None, None, 7, 7, 8)
 
-    Features are cast to the layer's compute dtype; boxes keep theirs.
-
     Args:
-      output_size: the number of bins, at most 2^20 on an axis: an int or (height, width).
-      spatial_scale: feature pixels per image pixel: 1/16 at stride 16.
-      sampling_ratio: samples of a bin on each axis; 0: as many as it has pixels.
-      aligned: True: pixel i's centre is at i + 0.5. False: it is at i, and a box is at
-        least 1 x 1 pixels.
-      mode: "avg" or "max" of a bin's samples; "max" requires a sampling_ratio above 0.
-      data_format: "NHWC" or "NCHW".
-      box_format: of the boxes, as for the function.
-      normalized: whether boxes are fractions of the image, as for the function.
+      output_size: an int or (height, width).
       **kwargs: keras.layers.Layer's: name, dtype, trainable.
 
     Raises:
@@ -209,8 +187,8 @@ class PSRoIPool(_PSRoILayer):
     """Position-sensitive pooling of boxes: `tfo.detection.ps_roi_pool` as a layer.
 
     Features have ph * pw channels for each channel of the output, one for each bin.
-    Boxes have one of the two forms of `tfo.layers.RoIPool`: [N, R, 4], or [K, 4] with
-    box_indices [K].
+    Takes features and boxes as `tfo.layers.RoIPool` does, [N, R, 4], or [K, 4] with
+    box_indices [K], and the function's options.
 
     >>> import keras, tensorflow_ops as tfo
     >>> image = keras.Input([None, None, 3])
@@ -220,16 +198,8 @@ class PSRoIPool(_PSRoILayer):
     >>> keras.Model([image, boxes], scores).output_shape
     (None, None, 7, 7, 21)
 
-    Features are cast to the layer's compute dtype; boxes keep theirs.
-
     Args:
-      output_size: the number of bins, at most 2^20 on an axis: an int or (height, width).
-      spatial_scale: feature pixels per image pixel: 1/16 at stride 16.
-      channel_order: of features' channels: "channel_major" = [C, ph, pw] or
-        "bin_major" = [ph, pw, C].
-      data_format: "NHWC" or "NCHW".
-      box_format: of the boxes, as for the function.
-      normalized: whether boxes are fractions of the image, as for the function.
+      output_size: an int or (height, width).
       **kwargs: keras.layers.Layer's: name, dtype, trainable.
 
     Raises:
@@ -257,8 +227,8 @@ class PSRoIAlign(_PSRoILayer):
     """Position-sensitive pooling by bilinear samples: `tfo.detection.ps_roi_align` as a layer.
 
     Features have ph * pw channels for each channel of the output, one for each bin.
-    Boxes have one of the two forms of `tfo.layers.RoIPool`, [N, R, 4], or [K, 4] with
-    box_indices [K], and have a gradient.
+    Takes features and boxes as `tfo.layers.RoIPool` does, [N, R, 4], or [K, 4] with
+    box_indices [K], and the function's options. Boxes have a gradient.
 
     >>> import keras, tensorflow_ops as tfo
     >>> image = keras.Input([None, None, 3])
@@ -268,17 +238,8 @@ class PSRoIAlign(_PSRoILayer):
     >>> keras.Model([image, boxes], regions).output_shape
     (None, None, 7, 7, 10)
 
-    Features are cast to the layer's compute dtype; boxes keep theirs.
-
     Args:
-      output_size: the number of bins, at most 2^20 on an axis: an int or (height, width).
-      spatial_scale: feature pixels per image pixel: 1/16 at stride 16.
-      sampling_ratio: samples of a bin on each axis; 0: as many as it has pixels.
-      channel_order: of features' channels: "channel_major" = [C, ph, pw] or
-        "bin_major" = [ph, pw, C].
-      data_format: "NHWC" or "NCHW".
-      box_format: of the boxes, as for the function.
-      normalized: whether boxes are fractions of the image, as for the function.
+      output_size: an int or (height, width).
       **kwargs: keras.layers.Layer's: name, dtype, trainable.
 
     Raises:
@@ -306,8 +267,8 @@ class PSRoIAlign(_PSRoILayer):
 class MultiScaleRoIAlign(_RoILayer):
     """RoIAlign on a feature pyramid: `tfo.detection.multiscale_roi_align` as a layer.
 
-    Takes a list of feature maps, the finest first. Boxes have one of the two forms of
-    `tfo.layers.RoIPool`, [N, R, 4], or [K, 4] with box_indices [K], and have a gradient.
+    Takes a list of feature maps, the finest first, boxes as `tfo.layers.RoIPool` does,
+    [N, R, 4], or [K, 4] with box_indices [K], and the function's options. Boxes have a gradient.
 
     >>> import keras, tensorflow_ops as tfo
     >>> image = keras.Input([None, None, 3])
@@ -318,20 +279,9 @@ class MultiScaleRoIAlign(_RoILayer):
     >>> keras.Model([image, boxes], regions).output_shape
     (None, None, 7, 7, 8)
 
-    Features are cast to the layer's compute dtype; boxes keep theirs.
-
     Args:
-      output_size: the number of bins, at most 2^20 on an axis: an int or (height, width).
+      output_size: an int or (height, width).
       strides: image pixels per feature pixel, for each map, in increasing order.
-      sampling_ratio: samples of a bin on each axis; 0: as many as it has pixels.
-      aligned: True: pixel i's centre is at i + 0.5. False: it is at i, and a box is at
-        least 1 x 1 pixels.
-      canonical_box_size: the box size, in image pixels, that is pooled at
-        canonical_stride.
-      canonical_stride: the stride for a box of canonical_box_size.
-      data_format: "NHWC" or "NCHW".
-      box_format: of the boxes, as for the function.
-      normalized: whether boxes are fractions of the image, as for the function.
       **kwargs: keras.layers.Layer's: name, dtype, trainable.
 
     Raises:
@@ -355,25 +305,6 @@ class MultiScaleRoIAlign(_RoILayer):
         **kwargs: Any,
     ) -> None:
         super().__init__(locals())
-
-    if TYPE_CHECKING:  # Keras's has no types
-
-        @overload
-        def __call__(
-            self,
-            features: Sequence[keras.KerasTensor],
-            boxes: keras.KerasTensor | TensorLike,
-            box_indices: keras.KerasTensor | TensorLike | None = None,
-            **kwargs: Any,
-        ) -> keras.KerasTensor: ...
-        @overload
-        def __call__(
-            self,
-            features: Sequence[TensorLike],
-            boxes: TensorLike,
-            box_indices: TensorLike | None = None,
-            **kwargs: Any,
-        ) -> tf.Tensor: ...
 
     def _read_features(self, features):
         roi_arguments.check_levels(features, self.strides)

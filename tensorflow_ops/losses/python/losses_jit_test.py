@@ -50,14 +50,6 @@ class JitTest(parameterized.TestCase, tf.test.TestCase):
             model.compile("adam", loss=tfo.losses.CTC(), jit_compile=False)
             model.fit(x, labels, verbose=0)
 
-    def test_a_model_with_a_crf_declines(self):
-        with mock.patch.object(tf.config, "list_physical_devices", _devices):
-            crf = tfo.layers.CRF(3)
-            model = keras.Sequential([keras.layers.Dense(3), crf])
-            model.compile("adam", loss=crf.loss)
-            self.assertFalse(model.jit_compile)
-            model.fit(np.ones([2, 4, 3], np.float32), np.array([[0, 1, 2, 1], [2, 1, -1, -1]]), verbose=0)
-
 
 if __name__ == "__main__":
     tf.test.main()

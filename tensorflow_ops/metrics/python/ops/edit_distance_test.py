@@ -1,7 +1,6 @@
 """Tests of EditDistance: rates of a dynamic program in NumPy, kinds of sequences, Keras, errors."""
 
 import contextlib
-from unittest import mock
 
 import keras
 import numpy as np
@@ -61,6 +60,13 @@ _KINDS = {
 }
 
 
+def _result(y_true, y_pred, *args, **options):
+    """Returns the result of one update."""
+    metric = tfo.metrics.EditDistance(*args, **options)
+    metric.update_state(y_true, y_pred)
+    return metric.result()
+
+
 class EditDistanceTest(parameterized.TestCase, tf.test.TestCase):
     @parameterized.product(kind=[*_KINDS], normalization=["total", "sequence", None])
     def test_equals_the_dynamic_program(self, kind, normalization):
@@ -78,39 +84,29 @@ class EditDistanceTest(parameterized.TestCase, tf.test.TestCase):
         self.assertAllClose(metric.result(), _rate(truth, found, "total"), rtol=0, atol=1e-12)
 
     def test_pad_id(self):
-        metric = tfo.metrics.EditDistance(pad_id=0)
-        metric.update_state(np.array([[1, 2, 0, 0]]), np.array([[0, 1, 0, 2, -1]]))
-        self.assertAllEqual(metric.result(), 0)
+        self.assertAllEqual(_result(np.array([[1, 2, 0, 0]]), np.array([[0, 1, 0, 2, -1]]), pad_id=0), 0)
 
     def test_result_of_ctc_greedy_decode(self):
         found = tfo.seq2seq.ctc_greedy_decode(tf.one_hot([[1, 1, 0, 2]], 3) * 9, [4])
-        metric = tfo.metrics.EditDistance()
-        metric.update_state(np.array([[1, 2, 2, -1]]), found)
-        self.assertAllClose(metric.result(), 1 / 3)
+        self.assertAllClose(_result(np.array([[1, 2, 2, -1]]), found), 1 / 3)
 
     def test_words_and_characters(self):
         truth, found = ["der  Fuß ist", "", "ja"], ["die Füße ist", "so", ""]
         for tokens, split in (("words", str.split), ("characters", list)):
-            metric = tfo.metrics.EditDistance(tokens, dtype="float64")
-            metric.update_state(np.array(truth), tf.constant(found))
-            self.assertAllClose(metric.result(), _rate([*map(split, truth)], [*map(split, found)], "total"))
+            expected = _rate([*map(split, truth)], [*map(split, found)], "total")
+            self.assertAllClose(_result(np.array(truth), tf.constant(found), tokens), expected)
 
     def test_strings_as_tokens(self):
-        metric = tfo.metrics.EditDistance(dtype="float64")
-        metric.update_state(tf.ragged.constant([["a", "b"], ["c"]]), tf.ragged.constant([["a"], ["c", "d"]]))
-        self.assertAllClose(metric.result(), 2 / 3)
+        truth, found = tf.ragged.constant([["a", "b"], ["c"]]), tf.ragged.constant([["a"], ["c", "d"]])
+        self.assertAllClose(_result(truth, found), 2 / 3)
 
     @parameterized.parameters(("total", 3), ("sequence", 1.5), (None, 1.5))
     def test_references_without_tokens(self, normalization, expected):
-        metric = tfo.metrics.EditDistance(normalization=normalization)
-        self.assertAllEqual(metric.result(), 0)
-        metric.update_state(np.zeros([2, 0], np.int32), np.array([[1, 2, 3], [-1, -1, -1]]))
-        self.assertAllEqual(metric.result(), expected)
-
-    def test_no_sequences(self):
-        metric = tfo.metrics.EditDistance()
-        metric.update_state(np.zeros([0, 3], np.int32), np.zeros([0, 2], np.int32))
-        self.assertAllEqual(metric.result(), 0)
+        options = {"normalization": normalization}
+        self.assertAllEqual(tfo.metrics.EditDistance(**options).result(), 0)
+        self.assertAllEqual(_result(np.zeros([0, 3], np.int32), np.zeros([0, 2], np.int32), **options), 0)
+        found = np.array([[1, 2, 3], [-1, -1, -1]])
+        self.assertAllEqual(_result(np.zeros([2, 0], np.int32), found, **options), expected)
 
     def test_a_graph_of_unknown_shapes(self):
         truth, found = _sequences(2)
@@ -119,9 +115,8 @@ class EditDistanceTest(parameterized.TestCase, tf.test.TestCase):
         for part in slice(0, 7), slice(7, 20):
             update(_padded(truth[part]), _padded(found[part]))
         self.assertAllClose(tf.function(metric.result)(), _rate(truth, found, "total"), rtol=0, atol=1e-12)
-        with self.assertRaisesRegex(
-            tf.errors.InvalidArgumentError, "the shape of y_pred.* expected .*as many as y_true"
-        ):
+        text = "the shape of y_pred.* expected .*as many as y_true"
+        with self.assertRaisesRegex(tf.errors.InvalidArgumentError, text):
             update(_padded(truth[:3]), _padded(found[:2]))
 
     def test_merged_metrics_equal_one(self):
@@ -165,15 +160,9 @@ class EditDistanceTest(parameterized.TestCase, tf.test.TestCase):
         data = data.take(19).batch(7).concatenate(data.skip(19).batch(1))
         for batch in strategy.experimental_distribute_dataset(data):
             update(*batch)
-        self.assertAllClose(metric.result(), _rate(truth, found, normalization), rtol=0, atol=1e-12)
-        with strategy.scope():
-            self.assertAllClose(metric.result(), _rate(truth, found, normalization), rtol=0, atol=1e-12)
-
-    def test_parameter_servers_are_refused(self):
-        strategy = mock.Mock(spec=tf.distribute.ParameterServerStrategy, num_replicas_in_sync=1)
-        with mock.patch.object(tf.distribute, "get_strategy", return_value=strategy):
-            with self.assertRaisesRegex(NotImplementedError, "EditDistance does not collect updates under Parameter"):
-                tfo.metrics.EditDistance().update_state([[1]], [[1]])
+        for scope in (contextlib.nullcontext(), strategy.scope()):
+            with scope:
+                self.assertAllClose(metric.result(), _rate(truth, found, normalization), rtol=0, atol=1e-12)
 
     def test_bad_options(self):
         for option, value, text in (
@@ -198,23 +187,23 @@ class EditDistanceTest(parameterized.TestCase, tf.test.TestCase):
             (ids, np.array([["a"], ["b"]]), "y_pred are string, expected ids"),
         ):
             with self.subTest(text), self.assertRaisesRegex(ValueError, text):
-                tfo.metrics.EditDistance().update_state(y_true, y_pred)
-        with self.assertRaisesRegex(
-            tf.errors.InvalidArgumentError, r"y_true's lengths\[1\] is 4, expected \[0, L\] of ids"
+                _result(y_true, y_pred)
+        text = r"y_true's lengths\[1\] is 4, expected \[0, L\] of ids"
+        with self.assertRaisesRegex(tf.errors.InvalidArgumentError, text):
+            _result((ids, [1, 4]), ids)
+        for y_true, text in (
+            (ids, "y_true are int32, expected strings for tokens='words'"),
+            ([["a"]], r"y_true has shape \[1,1\], expected \[\?\]: \[N\], a string"),
         ):
-            tfo.metrics.EditDistance().update_state((ids, [1, 4]), ids)
-        with self.assertRaisesRegex(ValueError, "y_true are int32, expected strings for tokens='words'"):
-            tfo.metrics.EditDistance("words").update_state(ids, ids)
-        with self.assertRaisesRegex(ValueError, r"y_true has shape \[1,1\], expected \[\?\]: \[N\], a string"):
-            tfo.metrics.EditDistance("words").update_state([["a"]], ["a"])
+            with self.assertRaisesRegex(ValueError, text):
+                _result(y_true, ["a"], "words")
         with self.assertRaisesRegex(ValueError, "sample_weight is given, but tfo.metrics.EditDistance has no weights"):
             tfo.metrics.EditDistance().update_state(ids, ids, [1, 2])
 
     def test_xla_is_refused(self):
         metric = tfo.metrics.EditDistance()
-        with self.assertRaisesRegex(
-            tf.errors.UnimplementedError, "XLA cannot compile tfo.metrics.EditDistance.*jit_comp"
-        ):
+        text = "XLA cannot compile tfo.metrics.EditDistance.*jit_comp"
+        with self.assertRaisesRegex(tf.errors.UnimplementedError, text):
             tf.function(metric.update_state, jit_compile=True)(np.zeros([1, 1]), np.zeros([1, 1]))
 
 
