@@ -3,7 +3,7 @@
 import numpy as np
 import tensorflow as tf
 
-import tensorflow_ops as tfo
+from tensorflow_ops.prototyping import python_op
 
 MODES = {"eager": lambda f: f, "graph": tf.function}
 _NUMBERS = iter(range(10**6))
@@ -30,7 +30,7 @@ def gradients_of(function, *inputs, upstream=None):
 def cube_op():
     """Returns x^3, its gradient and its second gradient. The gradient uses saved values."""
 
-    @tfo.python_op(op_name(), out=same, saved=lambda x: {"square": same(x), "count": tf.TensorSpec([], tf.int64)})
+    @python_op(op_name(), out=same, saved=lambda x: {"square": same(x), "count": tf.TensorSpec([], tf.int64)})
     def cube(x):
         return x**3, {"square": x * x, "count": np.array(x.size)}
 
@@ -56,7 +56,7 @@ def product_op(vmap):
     calls = []
     out = lambda x, w: tf.TensorSpec([x.shape[0], w.shape[1]], x.dtype)  # noqa: E731
 
-    @tfo.python_op(op_name(), out=out, vmap=vmap)
+    @python_op(op_name(), out=out, vmap=vmap)
     def product(x, w):
         calls.append(x.shape)
         return x @ w
