@@ -246,7 +246,7 @@ __device__ void Sweep(const LabelSequences& s,
         kInParts && is_last && part + 1 < parts ? given_by(part) : nullptr;
     // The first step's frame, in memory; steps go through frames in turn.
     int64_t first_frame = 0;
-    if (!kForward && steps > 0) {
+    if (!kForward) {
       first_frame = Loss::kHasNodes ? (steps - 1) % s.frames : steps - 1;
     }
     const auto advance = [&](int64_t* cell) {
@@ -258,7 +258,8 @@ __device__ void Sweep(const LabelSequences& s,
     int64_t load_at = first_frame * states, keep_at = load_at;
     const Number* const label_cells = memory.labels + first_cell + u;
     const Number* const blank_cells = memory.blanks + first_cell + u;
-    const Number* blank_at = memory.blanks + example * s.frames + first_frame;
+    const Number* const blanks = memory.blanks + example * s.frames;
+    int64_t blank_at = first_frame;
     const bool has_label = u < labels;
     struct Loaded {
       Number blank, label, given;
@@ -267,7 +268,7 @@ __device__ void Sweep(const LabelSequences& s,
       // Chooses addresses: a choice between values would wait for them here.
       const bool inside = is_inside(i);
       const Number* const blank =
-          inside ? (Loss::kHasNodes ? blank_cells + load_at : blank_at)
+          inside ? (Loss::kHasNodes ? blank_cells + load_at : blanks + blank_at)
                  : memory.zero;
       const Number* const label =
           inside && has_label ? label_cells + load_at : memory.zero;
