@@ -197,7 +197,7 @@ def _change_attr(draw, call, definition):
 
 def _change_count(draw, call, definition):
     """Changes the number of tensors in a list."""
-    lists = [arg.name for arg in definition.input_arg if arg.number_attr]
+    lists = [arg.name for arg in definition.input_arg if arg.number_attr or arg.type_list_attr]
     if lists:
         name = draw(st.sampled_from(lists))
         call[name] = (call[name] * 17)[: draw(st.sampled_from([0, 1, 2, 3, 17]))]
@@ -210,13 +210,14 @@ def _blank(draw, definition):
     dtypes = {n: tf.as_dtype(draw(st.sampled_from(list(t) or [tf.float32.as_datatype_enum]))) for n, t in types.items()}
     said = set()
     for arg in definition.input_arg:
-        said |= {arg.type_attr, arg.number_attr}
-        dtype = dtypes[arg.type_attr] if arg.type_attr else tf.as_dtype(arg.type)
-        shapes = [draw(st.lists(st.sampled_from(_SIZES), max_size=6)) for _ in range(2 if arg.number_attr else 1)]
+        said |= {arg.type_attr, arg.number_attr, arg.type_list_attr}
+        is_list = arg.number_attr or arg.type_list_attr
+        dtype = dtypes[arg.type_attr] if arg.type_attr else tf.as_dtype(arg.type or tf.float32)
+        shapes = [draw(st.lists(st.sampled_from(_SIZES), max_size=6)) for _ in range(2 if is_list else 1)]
         made = [Tensor(_hostile_values(draw, dtype, 3), shape, dtype) for shape in shapes]
         for tensor in made:
             _fit(tensor)
-        call[arg.name] = made if arg.number_attr else made[0]
+        call[arg.name] = made if is_list else made[0]
     return call | {a.name: _attr_value(draw, a) for a in definition.attr if a.name not in said}
 
 

@@ -87,7 +87,7 @@ struct alignas(16) Scaled {
   TFO_HOST_DEVICE static Scaled Exp(double x) {
     if (x == -INFINITY) return Zero();
     constexpr double kLowest = ScaledLimits<double>::kLowestFactor * kLn2;
-    x = x < kLowest ? kLowest : x;
+    x = x < kLowest ? kLowest : x > 1 ? 1 : x;
     // Rounds to an integer; a call of rint takes longer.
     constexpr double kShift = 0x1.8p52;
     const double exponent = (x * (1 / kLn2) + kShift) - kShift;

@@ -107,6 +107,14 @@ static TFO_INLINE ScaledVector<double> ScaledExp(
           is_zero ? S::I{} + S::Limits::kZero : exponent};
 }
 
+// shift + log - x, at least -1, also for NaN: those of other logits, which an
+// op's caller may pass, would overflow exponents.
+static TFO_INLINE DoubleVector NegatedDifference(DoubleVector x,
+                                                 DoubleVector shift,
+                                                 DoubleVector log) {
+  return Max(shift - x + log, DoubleVector{} - 1.0);
+}
+
 // The same for x - shift - log, in double: the exponent is split off before
 // anything is rounded, so the relative error is a few 2^-24 for any x.
 static TFO_INLINE ScaledVector<float> ScaledSoftmax(
@@ -116,13 +124,13 @@ static TFO_INLINE ScaledVector<float> ScaledSoftmax(
   using C = ScaledVector<double>::Constants;
   HalfOfFloats rests[2];
   HalfOfInts exponents[2];
-  const DoubleVector differences[] = {
-      WidenLow(x) - WidenLow(shift) - WidenLow(log),
-      WidenHigh(x) - WidenHigh(shift) - WidenHigh(log)};
+  const DoubleVector negated[] = {
+      NegatedDifference(WidenLow(x), WidenLow(shift), WidenLow(log)),
+      NegatedDifference(WidenHigh(x), WidenHigh(shift), WidenHigh(log))};
 #pragma GCC unroll 2
   for (int i = 0; i < 2; ++i) {
     const DoubleVector d =
-        Max(DoubleVector{} + S::Limits::kLowestFactor * kLn2, differences[i]);
+        Max(DoubleVector{} + S::Limits::kLowestFactor * kLn2, -negated[i]);
     const DoubleVector rounding = DoubleVector{} + C::kShift;
     const DoubleVector whole =
         MulAdd(d, DoubleVector{} + C::kLog2E, rounding) - rounding;
@@ -142,7 +150,7 @@ static TFO_INLINE ScaledVector<float> ScaledSoftmax(
 static TFO_INLINE ScaledVector<double> ScaledSoftmax(
     DoubleVector x, DoubleVector shift, DoubleVector log,
     ScaledVector<double>::I& lowest) {
-  return ScaledExp(x - shift - log, lowest);
+  return ScaledExp(-NegatedDifference(x, shift, log), lowest);
 }
 
 // ---- Rows of such numbers.
