@@ -225,7 +225,7 @@ void ExpectNear(const char* name, const T* actual,
     const double value = Widen(actual[i]), e = expected[i];
     if (value == e || (std::isnan(value) && std::isnan(e))) continue;
     const double most = tolerance * std::max(1.0, std::abs(e));
-    if (std::abs(value - e) <= most) continue;
+    if (std::isfinite(e) && std::abs(value - e) <= most) continue;
     return Fail(__FILE__, __LINE__,
                 Text(name, "[", i, "] of ", expected.size(), " is ", value,
                      ", expected ", e, " in ", 8 * sizeof(T), " bits"));

@@ -248,6 +248,10 @@ LabelBatch<float> FullBatch(int64_t batch) {
 TFO_DEVICE_TEST(Ctc, NanStaysInItsExample) {
   testing::TestNan<Ctc>(device, FullBatch(3), 2, kAllPaths);
 }
+TFO_DEVICE_TEST(Ctc, OtherStatisticsOverflowNoExponents) {
+  testing::TestOtherStatistics<Ctc, float>(device, {2, 65, 3, 4});
+  testing::TestOtherStatistics<Ctc, double>(device, {2, 65, 3, 4});
+}
 TFO_CUDA_TEST(CtcGpu, BadLabelsAndLengthsMakeTheExampleNan) {
   testing::TestBadLabels<Ctc>(FullBatch(2), kAllPaths);
 }

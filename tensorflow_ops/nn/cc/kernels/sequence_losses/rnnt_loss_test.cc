@@ -183,6 +183,10 @@ TFO_DEVICE_TEST(Rnnt, NanStaysInItsExample) {
   testing::TestNan<Rnnt>(device, b, 30, kRecursion);
 }
 
+TFO_DEVICE_TEST(Rnnt, OtherStatisticsOverflowNoExponents) {
+  testing::TestOtherStatistics<Rnnt, float>(device, {2, 65, 3, 4});
+  testing::TestOtherStatistics<Rnnt, double>(device, {2, 65, 3, 4});
+}
 TFO_CUDA_TEST(RnntGpu, BadLabelsAndLengthsMakeTheExampleNan) {
   testing::TestBadLabels<Rnnt>(FullBatch(2), kRecursion);
 }

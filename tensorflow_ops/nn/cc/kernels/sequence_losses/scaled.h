@@ -83,7 +83,7 @@ struct alignas(16) Scaled {
     memcpy(&power, &bits, sizeof(bits));
     return power;
   }
-  // e^x for x <= 0, or not much above; 0 for -inf.
+  // e^x for x <= 1, else e: larger x are from statistics of other logits.
   TFO_HOST_DEVICE static Scaled Exp(double x) {
     if (x == -INFINITY) return Zero();
     constexpr double kLowest = ScaledLimits<double>::kLowestFactor * kLn2;

@@ -84,6 +84,14 @@ struct ScaledVector {
   }
 };
 
+// shift + log - x, at least -1, also for NaN: larger differences, which are
+// from statistics of other logits, would overflow exponents.
+static TFO_INLINE DoubleVector NegatedDifference(DoubleVector x,
+                                                 DoubleVector shift,
+                                                 DoubleVector log) {
+  return Max(shift - x + log, DoubleVector{} - 1.0);
+}
+
 // e^x for x <= 0, or not much above; 0 for -inf. Lowers `lowest` to the
 // exponents of numbers that are not 0.
 static TFO_INLINE ScaledVector<double> ScaledExp(
@@ -105,14 +113,6 @@ static TFO_INLINE ScaledVector<double> ScaledExp(
   return {is_zero ? DoubleVector{}
                   : math_internal::ExpOf</*kNegative=*/false>(rest),
           is_zero ? S::I{} + S::Limits::kZero : exponent};
-}
-
-// shift + log - x, at least -1, also for NaN: those of other logits, which an
-// op's caller may pass, would overflow exponents.
-static TFO_INLINE DoubleVector NegatedDifference(DoubleVector x,
-                                                 DoubleVector shift,
-                                                 DoubleVector log) {
-  return Max(shift - x + log, DoubleVector{} - 1.0);
 }
 
 // The same for x - shift - log, in double: the exponent is split off before

@@ -254,6 +254,31 @@ void TestNan(const Device& device, LabelBatch<float> b, int64_t at,
   }
 }
 
+// The gradient of logits with the statistics of others, as an op may get them:
+// exponents must not overflow, which only sanitizers see.
+template <typename Loss, typename T, typename Device>
+void TestOtherStatistics(const Device& device, const BatchSize& size) {
+  for (const double logit : {1e30, kInfinity, kNan}) {
+    auto b = RandomBatch<Loss, T>(size, 1);
+    for (size_t i = 0; i < b.logits.size(); i += 2) {
+      b.logits[i] = static_cast<T>(logit);
+    }
+    const LabelSequences s = b.Sequences();
+    const GpuVector<T> d(s.batch, 1), zeros(s.Rows<Loss>(), 0);
+    GpuVector<T> d_logits(b.logits.size(), 7);
+    const SequenceLossGradArgs<Loss, T> grad{s,
+                                             b.logits.data(),
+                                             d.data(),
+                                             zeros.data(),
+                                             zeros.data(),
+                                             d_logits.data()};
+    WithScratch(
+        device, [&] { return SequenceLossScratchBytes(grad); },
+        [&](const Device& on) { TFO_EXPECT_RUNS(SequenceLossGrad(on, grad)); });
+    TFO_EXPECT(std::count(d_logits.begin(), d_logits.end(), T(7)) == 0);
+  }
+}
+
 // Labels and lengths of the first of two examples that are out of range, on a
 // GPU.
 template <typename Loss, typename Compute>

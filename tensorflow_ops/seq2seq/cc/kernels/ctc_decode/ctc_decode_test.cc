@@ -4,7 +4,6 @@
 #include <array>
 #include <cmath>
 #include <limits>
-#include <map>
 #include <utility>
 #include <vector>
 
@@ -240,7 +239,7 @@ struct CudaCase {
 };
 
 template <typename T>
-constexpr double kCudaTolerance = sizeof(T) == 8 ? 2e-12 : 4e-6;
+constexpr double kCudaTolerance = sizeof(T) == 8 ? 1e-12 : 2e-6;
 
 template <typename T>
 void CheckCudaGreedy(const CudaCase& c, const Caller& caller = {}) {
