@@ -44,6 +44,7 @@ if [[ $* != --quick ]]; then
   say "samples and compositions of all ops"
   "$bazel" test --noshow_progress //tensorflow_ops/testing:op_samples_test --test_filter=ArgumentsTest
   "$bazel" test --noshow_progress //tensorflow_ops/onnx:python_test --test_filter=samples_test
+  "$bazel" test --noshow_progress //tensorflow_ops/export:compositions_test --test_filter=SamplesTest
   say "docs/writing_an_op.md"
   "$python" tools/new_op/run_tutorial.py docs/writing_an_op.md
 fi
