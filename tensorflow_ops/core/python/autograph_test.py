@@ -55,6 +55,10 @@ class AutographTest(tf.test.TestCase):
         marked = {name for name, function in functions.items() if hasattr(function, "autograph_info__")}
         self.assertEqual(set(functions) - marked, _CONVERTED)
 
+    def test_generated_functions_do_not_warn(self):
+        with self.assertNoLogs("tensorflow", "WARNING"):
+            self.assertAllEqual(tf.function(lambda x: tfo.zero_out(x))(tf.constant([3, 4])), [3, 0])
+
     def test_marked_function_is_not_converted(self):
         self.assertAllEqual(tf.function(lambda x: _absolute(x))(tf.constant(-3.0)), 3.0)
 

@@ -87,6 +87,19 @@ class SamplesTest(parameterized.TestCase):
                 assert_same(call.call, tensors, *others)
 
 
+class QuantizedTest(parameterized.TestCase):
+    @parameterized.parameters((tf.qint8, np.int8), (tf.quint16, np.uint16))
+    def test_same_as_the_ops(self, quantized, bits):
+        """NumPy has no quantized dtypes, so no sample has one."""
+
+        def function(x):
+            x = tf.bitcast(x, quantized)
+            kept, index = tfo.zero_out_with_index(x, preserve_index=4)
+            return tf.bitcast(tfo.zero_out(x), bits), tf.bitcast(kept, bits), index
+
+        assert_same(function, [np.arange(1, 7, dtype=bits).reshape(2, 3)])
+
+
 class SearchesTest(parameterized.TestCase):
     def test_with_the_rules_of_end_tokens(self):
         """No end token before min_length, and nothing else at the end."""

@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, overload
 
 import keras
 import tensorflow as tf
@@ -104,11 +104,22 @@ class _FusedAttention:
             output = tf.where(masks.queries[:, :, tf.newaxis, tf.newaxis], output, tf.zeros([], output.dtype))
         return output, None
 
-    if TYPE_CHECKING:  # Keras's has no types; return_attention_scores=True gives a pair
+    if TYPE_CHECKING:  # Keras's has no types
 
+        @overload
+        def __call__(
+            self,
+            query: TensorLike,
+            value: TensorLike,
+            key: TensorLike | None = None,
+            *,
+            return_attention_scores: Literal[True],
+            **kwargs: Any,
+        ) -> tuple[tf.Tensor, tf.Tensor]: ...
+        @overload
         def __call__(
             self, query: TensorLike, value: TensorLike, key: TensorLike | None = None, **kwargs: Any
-        ) -> Any: ...
+        ) -> tf.Tensor: ...
 
 
 @keras.saving.register_keras_serializable(package="tensorflow_ops")

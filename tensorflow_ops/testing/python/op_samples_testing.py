@@ -52,6 +52,8 @@ def _calls(name, sample):
         onnx = changes.pop("onnx", sample.onnx)
         inputs = Inputs(sample.fn, *sample.changed(changes), fixed_dtype=sample.options.get("fixed_dtype", ()))
         edges = [inputs.of(*sample.changed(edge)) for edge in sample.edge if not i]
+        if None in edges:
+            raise ValueError(f"an edge case of {name} differs in more than its tensors' values and sizes")
         dtypes = sample.options.get("dtypes", ("float32", "float64", "float16", "bfloat16"))
         yield f"{name} {i}" if i else name, Call(inputs, edges, dtypes, onnx)
 
