@@ -220,6 +220,16 @@ class BadValuesTest(tf.test.TestCase, parameterized.TestCase):
         _, scores = self._run(lambda *x: tfo.nn.crf_decode(*x[:2], lengths=x[2]), *crf)
         self.assertAllEqual(np.isnan(scores), [False, False, True, True])
 
+    def test_frames_out_of_range_give_no_labels_and_nan(self):
+        logits, lengths = np.zeros([3, 2, 4], "f"), [-1, 3, 2]
+        _, label_lengths, log_probs = self._run(tfo.seq2seq.ctc_greedy_decode, logits, lengths)
+        self.assertAllEqual(label_lengths, [0, 0, 0])
+        self.assertAllEqual(np.isnan(log_probs), [True, True, False])
+        labels, label_lengths, *scores = self._run(tfo.seq2seq.ctc_beam_search_decode, logits, lengths)
+        self.assertAllEqual(labels[:2], np.full([2, 1, 2], -1))
+        self.assertAllEqual(label_lengths, [[0], [0], [1]])
+        self.assertAllEqual(np.isnan(scores), [[[True], [True], [False]]] * 2)
+
     def test_beams_out_of_range_are_padded(self):
         parents = np.array([[[0, 0, 0, 0]], [[3, 4, -1, 0]], [[0, 1, 2, 3]]])
         tokens = 10 * np.arange(1, 4)[:, np.newaxis, np.newaxis] + 0 * parents
