@@ -100,6 +100,32 @@ class QuantizedTest(parameterized.TestCase):
         assert_same(function, [np.arange(1, 7, dtype=bits).reshape(2, 3)])
 
 
+def _results(sample, changes):
+    """Returns the dtypes, shapes and bytes of results, or None where arguments are refused."""
+    args, kwargs = sample.changed(changes)
+    try:
+        results = tf.nest.flatten(sample.fn(*args, **kwargs), expand_composites=True)
+    except inputs.REFUSALS:
+        return None
+    return [(x.dtype, x.shape, x.numpy().tobytes()) for x in results]
+
+
+class OptionsTest(parameterized.TestCase):
+    @parameterized.parameters(*(name for name in SAMPLES if name in CALLS and SAMPLES[name].variants))
+    def test_each_option_changes_the_results_of_a_variant(self, name):
+        """Op and composition read the attrs of the same node: they agree, too, if the function drops an option."""
+        options, used = set(), set()
+        for variant in SAMPLES[name].variants:
+            changes = {option: value for option, value in variant.items() if option != "onnx"}
+            for option, value in changes.items():
+                if not any(map(tf.is_tensor, tf.nest.flatten(value))):
+                    options.add(option)
+                    rest = {other: x for other, x in changes.items() if other != option}
+                    if _results(SAMPLES[name], changes) != _results(SAMPLES[name], rest):
+                        used.add(option)
+        self.assertEqual(options, used)
+
+
 class SearchesTest(parameterized.TestCase):
     def test_with_the_rules_of_end_tokens(self):
         """No end token before min_length, and nothing else at the end."""

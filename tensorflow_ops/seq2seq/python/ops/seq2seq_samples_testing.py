@@ -12,7 +12,7 @@ _TOKENS = tf.constant([[[1, 2, 3], [3, 4, 0]], [[3, 4, 1], [0, 1, 2]], [[5, 6, 7
 _PARENTS = tf.constant([[[0, 0, 0], [0, 0, 0]], [[1, 0, 2], [2, 1, 0]], [[0, 0, 1], [1, 2, 1]], [[2, 1, 0], [0, 2, 1]]])
 _LENGTHS = tf.constant([[4, 2, 3], [1, 0, 4]])
 _STEP_LOGITS, _LOG_PROBS = normal(2, 3, 5), normal(2, 3)
-_FINISHED, _STEP_LENGTHS = tf.constant([[False, True, False], [False] * 3]), tf.constant([[2, 1, 2], [2, 2, 2]])
+_FINISHED, _STEP_LENGTHS = tf.constant([[False, True, False], [False] * 3]), tf.constant([[2, 1, 9], [9, 1, 2]])
 # Small integers: many candidates have the same score.
 _TIES = tf.constant(RNG.integers(0, 3, [2, 5, 4]), tf.float32)
 _CTC_LOGITS, _CTC_LENGTHS = normal(2, 5, 4), tf.constant([5, 3])
