@@ -1,4 +1,4 @@
-"""Tests of the forms of boxes that region pooling takes: by image, ragged, of other formats, normalized."""
+"""Tests of the forms of boxes that region pooling takes: by image, ragged, of other formats, scaled, normalized."""
 
 import functools
 
