@@ -71,8 +71,9 @@ def sample(fn, *args, kwargs=None, variants=(), edge=(), bad=(), onnx=None, **op
       fn: the public function.
       *args: its positional arguments: dims of different sizes, values away from kinks.
       kwargs: its keyword arguments.
-      variants: dicts of arguments that change, by name: each option once, in pairs where options interact. Exports
-        and same_bits.py run them; opcheck runs the call only, so one that it should run needs an entry of its own.
+      variants: dicts of arguments that change, by name: each option once, with a value that changes the results,
+        in pairs where options interact. Exports and same_bits.py run them; opcheck runs the call only, so one that it
+        should run needs an entry of its own.
         "onnx" is no argument: None if ONNX lacks the operator for this variant, a string if it computes something
         else, for the reason that the string gives.
       edge: dicts of arguments that must work, such as no boxes.

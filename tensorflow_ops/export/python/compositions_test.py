@@ -100,6 +100,32 @@ class QuantizedTest(parameterized.TestCase):
         assert_same(function, [np.arange(1, 7, dtype=bits).reshape(2, 3)])
 
 
+def _results(sample, changes):
+    """Returns the dtypes, shapes and bytes of results, or None where arguments are refused."""
+    args, kwargs = sample.changed(changes)
+    try:
+        results = tf.nest.flatten(sample.fn(*args, **kwargs), expand_composites=True)
+    except inputs.REFUSALS:
+        return None
+    return [(x.dtype, x.shape, x.numpy().tobytes()) for x in results]
+
+
+class OptionsTest(parameterized.TestCase):
+    @parameterized.parameters(*(name for name in SAMPLES if name in CALLS and SAMPLES[name].variants))
+    def test_each_option_changes_the_results_of_a_variant(self, name):
+        """Op and composition read the attrs of the same node: they agree, too, if the function drops an option."""
+        options, used = set(), set()
+        for variant in SAMPLES[name].variants:
+            changes = {option: value for option, value in variant.items() if option != "onnx"}
+            for option, value in changes.items():
+                if not any(map(tf.is_tensor, tf.nest.flatten(value))):
+                    options.add(option)
+                    rest = {other: x for other, x in changes.items() if other != option}
+                    if _results(SAMPLES[name], changes) != _results(SAMPLES[name], rest):
+                        used.add(option)
+        self.assertEqual(options, used)
+
+
 class SearchesTest(parameterized.TestCase):
     def test_with_the_rules_of_end_tokens(self):
         """No end token before min_length, and nothing else at the end."""
@@ -219,6 +245,16 @@ class BadValuesTest(tf.test.TestCase, parameterized.TestCase):
         self.assertAllEqual(np.isnan(marginals[:, 0, 0]), [False, False, True, True])
         _, scores = self._run(lambda *x: tfo.nn.crf_decode(*x[:2], lengths=x[2]), *crf)
         self.assertAllEqual(np.isnan(scores), [False, False, True, True])
+
+    def test_frames_out_of_range_give_no_labels_and_nan(self):
+        logits, lengths = np.zeros([3, 2, 4], "f"), [-1, 3, 2]
+        _, label_lengths, log_probs = self._run(tfo.seq2seq.ctc_greedy_decode, logits, lengths)
+        self.assertAllEqual(label_lengths, [0, 0, 0])
+        self.assertAllEqual(np.isnan(log_probs), [True, True, False])
+        labels, label_lengths, *scores = self._run(tfo.seq2seq.ctc_beam_search_decode, logits, lengths)
+        self.assertAllEqual(labels[:2], np.full([2, 1, 2], -1))
+        self.assertAllEqual(label_lengths, [[0], [0], [1]])
+        self.assertAllEqual(np.isnan(scores), [[[True], [True], [False]]] * 2)
 
     def test_beams_out_of_range_are_padded(self):
         parents = np.array([[[0, 0, 0, 0]], [[3, 4, -1, 0]], [[0, 1, 2, 3]]])

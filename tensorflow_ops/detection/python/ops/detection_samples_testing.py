@@ -184,7 +184,7 @@ SAMPLES = {
         _MAPS,
         kwargs={"strides": (1, 2), "canonical_box_size": 40.0},
         variants=[
-            {"canonical_box_size": 6.0, "canonical_stride": 2},
+            {"canonical_box_size": 2.0, "canonical_stride": 2},
             {"canonical_box_size": 6.0, "canonical_stride": 2, "aligned": False, "sampling_ratio": 0},
             {"features": [*_MAPS, features_of(2, 1, 2, 3)], "strides": (1, 2, 4.0), "canonical_stride": 1},
             {"features": _MAPS[:1], "strides": (2,), "sampling_ratio": 3},
@@ -237,7 +237,7 @@ def _overlap(fn, mode, **options):
         *boxes,
         kwargs={"mode": mode},
         variants=[
-            {"boxes1": _SIZES, "boxes2": _SIZES[::-1], "box_format": "yxyx"},
+            {"boxes1": _SIZES, "boxes2": _SIZES[::-1], "box_format": "xywh"},
             {"boxes1": tf.stack(boxes)[:, tf.newaxis], "boxes2": tf.stack(boxes[::-1])[:, tf.newaxis]},
         ],
         edge=[{"boxes1": SOME_BOXES[:0], "boxes2": MORE_BOXES[:0]}],
@@ -353,7 +353,7 @@ SAMPLES |= {
         detection.soft_nms,
         _RIVALS,
         _RIVAL_SCORES,
-        variants=[*_SUPPRESSED, {"method": "linear", **_OF_CROWD}, {"sigma": 0.1, **_OF_CROWD}],
+        variants=[*_SUPPRESSED, {"method": "linear", "iou_threshold": 0.4, **_OF_CROWD}, {"sigma": 0.1, **_OF_CROWD}],
         edge=[_NO_RIVALS],
         bad=[
             _BAD_IMAGES,
@@ -374,7 +374,7 @@ SAMPLES |= {
         kwargs={"iou_threshold": 0.4, "max_outputs": 7},
         variants=[
             _CROWDED_IMAGES,
-            {**_CROWDED_IMAGES, "max_outputs_per_class": 2, "score_threshold": 0.3, "box_format": "yxyx"},
+            {**_CROWDED_IMAGES, "max_outputs_per_class": 2, "score_threshold": 0.3, "box_format": "xywh"},
             {**_CROWDED_IMAGES, "max_outputs": 1000, "score_threshold": None, "iou_threshold": 1.0},
             {"max_outputs": 0},
             {"boxes": tf.stack([_IMAGES, _IMAGES + 1, _IMAGES[:, ::-1]], 2), "onnx": None},

@@ -1,4 +1,4 @@
-"""Tests of the forms of boxes that region pooling takes: by image, ragged, of other formats, normalized."""
+"""Tests of the forms of boxes that region pooling takes: by image, ragged, of other formats, scaled, normalized."""
 
 import functools
 
@@ -69,6 +69,11 @@ class BoxFormsTest(tf.test.TestCase, parameterized.TestCase):
                 self.assertAllEqual(pooled.row_lengths(), lengths)
                 expected = _FUNCTIONS[name](_MAP, values, np.repeat([0, 1], lengths), 2)
                 self.assertAllEqual(pooled.values, expected)
+
+    @parameterized.parameters(*(name for name in _FUNCTIONS if name != "multiscale"))
+    def test_spatial_scale(self, name):
+        scaled = _in_one_list(_FUNCTIONS[name], 2 * _BOXES, spatial_scale=0.5)
+        self.assertAllEqual(scaled, _in_one_list(_FUNCTIONS[name]))
 
     def test_argmax_by_image(self):
         by_image = tfo.detection.roi_pool_with_argmax(_MAP, _BOXES, output_size=2)

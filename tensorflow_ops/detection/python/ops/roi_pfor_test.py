@@ -51,6 +51,32 @@ def _gradient(function, x):
 
 
 class EachFunctionTest(parameterized.TestCase, tf.test.TestCase):
+    @parameterized.product(
+        name=("roi_pool", "multiscale_roi_align"), differ=((True, True), (True, False), (False, True))
+    )
+    def test_second_gradients_equal_a_loop(self, name, differ):
+        """They call each op, its gradients, and their gradients."""
+        pool, channels, options = _FUNCTIONS[name]
+
+        def second(inputs):
+            def first(inputs):
+                features, boxes = inputs
+                return _gradient(lambda f: pool(f, boxes, _INDICES, _BINS, **options) ** 3, features)
+
+            return [d for d in _gradient(first, inputs) if d is not None]
+
+        shifts = np.arange(_P)[:, np.newaxis, np.newaxis] / 8
+        inputs = [_random([_P, _N, _H, _W, channels]), tf.constant(_BOXES + shifts)]
+
+        def one(own):
+            return second([x if differs else whole[0] for x, whole, differs in zip(own, inputs, differ, strict=True)])
+
+        mapped = _map(one, inputs)
+        for p in range(_P):
+            for result, expected in zip(mapped, one([x[p] for x in inputs]), strict=True):
+                self.assertAllClose(result[p], expected, rtol=1e-11, atol=1e-11)
+                self.assertGreater(np.count_nonzero(expected), 3)
+
     @parameterized.parameters(*_FUNCTIONS)
     def test_out_of_range_box_index_is_an_error(self, name):
         """The index must not reach another iteration's image either."""

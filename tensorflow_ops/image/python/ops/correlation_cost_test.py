@@ -25,6 +25,13 @@ class CorrelationCostTest(tf.test.TestCase):
         )
         self.assertAllEqual(np.moveaxis(first, 1, -1), costs)
 
+    def test_strides_omit_windows_and_displacements(self):
+        options = {"max_displacement": 2, "kernel_size": 3, "padding": 3}
+        costs = tfo.image.correlation_cost(*_maps(), **options)
+        expected = tf.reshape(costs, [2, 6, 7, 5, 5])[:, ::3, ::3, ::2, ::2]
+        strided = tfo.image.correlation_cost(*_maps(), stride_1=3, stride_2=2, **options)
+        self.assertAllClose(strided, tf.reshape(expected, [2, 2, 3, 9]), rtol=1e-5, atol=1e-5)
+
 
 class CorrelationCostLayerTest(tf.test.TestCase):
     def test_equals_the_function(self):

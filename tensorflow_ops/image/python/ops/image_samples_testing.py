@@ -34,7 +34,6 @@ SAMPLES = {
             *({"dtype": dtype, "spacing": (0.7, 2.3)} for dtype in (tf.float16, tf.float64)),
             {"dtype": tf.bfloat16, "onnx": "ONNX Runtime lacks the dtype"},
             {"images": tf.tile(_MASK[:, :1, :, 0], [1, 9, 1]), "spacing": (1.0, 1.5)},
-            {"images": _VALUES[0]},
             {"images": _LARGE, "onnx": "tf2onnx lacks Bitcast"},
         ],
         bad=[
@@ -56,6 +55,7 @@ SAMPLES = {
         output_dtype="float32",
     ),
     "image.euclidean_distance_transform (bool)": sample(image.euclidean_distance_transform, _MASK),
+    "image.euclidean_distance_transform (one plane)": sample(image.euclidean_distance_transform, _VALUES[0]),
     "image.connected_components": sample(
         image.connected_components,
         _VALUES,
@@ -72,6 +72,7 @@ SAMPLES = {
         ],
     ),
     "image.connected_components (8 neighbors)": sample(image.connected_components, _MASK, kwargs={"connectivity": 8}),
+    "image.connected_components (one plane)": sample(image.connected_components, _VALUES[0]),
 }
 
 # Sampling. Places, in pixels, are away from whole ones, where gradients have kinks.

@@ -492,7 +492,7 @@ SAMPLES |= {
             {**_BOTH, "causal": True, "bias": tf.where(_MASK, 0.0, -_INF), "key_lengths": _KEY_LENGTHS},
             {**_BOTH, "causal": True, "window": (None, 2), "mask": tf.constant(RNG.random([4, 3, 1]) < 0.7)},
             {**_BOTH, "causal": True, "lengths": tf.constant([1, 3]), "key_lengths": tf.constant([0, 5])},
-            {**_BOTH, "window": 4, "query_offset": 3, "mask": _MASK},
+            {**_BOTH, "window": 4, "query_offset": 1, "mask": _MASK},
             {**_BOTH, "window": (3, 1), "query_offset": tf.constant([2, -1]), "key_lengths": _KEY_LENGTHS},
             {**_BOTH, "scale": -0.7, "softcap": 1.5, "alibi_slopes": _SLOPES, "sinks": _SINKS},
             {**_BOTH, "scale": 1.0, "sinks": tf.constant([1e4, -1e4, -_INF, 8192.0]), "query": 64 * tf.sign(_QUERY)},

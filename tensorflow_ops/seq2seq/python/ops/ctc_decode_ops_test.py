@@ -1,4 +1,4 @@
-"""Tests of CTC decoding with a language model against sums over all paths, and of refused gradients."""
+"""Tests of CTC decoding by hand, with a language model against sums over all paths, and of refused gradients."""
 
 import functools
 import itertools
@@ -53,6 +53,14 @@ def _bigram_score(blank, weight, bonus):
         return sum(weight * _BIGRAMS[pair] + bonus for pair in pairs)
 
     return score
+
+
+class GreedyTest(parameterized.TestCase, tf.test.TestCase):
+    @parameterized.parameters((True, [1, 1, 2]), (False, [1, 1, 1, 2, 2]))
+    def test_merge_repeated(self, merge_repeated, expected):
+        path = tf.one_hot([[1, 1, 0, 1, 2, 2]], 3)
+        labels, lengths, _ = tfo.seq2seq.ctc_greedy_decode(path, [6], merge_repeated=merge_repeated)
+        self.assertAllEqual(labels[0, : lengths[0]], expected)
 
 
 class LanguageModelTest(parameterized.TestCase, tf.test.TestCase):

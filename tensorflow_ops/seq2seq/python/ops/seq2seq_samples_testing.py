@@ -12,7 +12,7 @@ _TOKENS = tf.constant([[[1, 2, 3], [3, 4, 0]], [[3, 4, 1], [0, 1, 2]], [[5, 6, 7
 _PARENTS = tf.constant([[[0, 0, 0], [0, 0, 0]], [[1, 0, 2], [2, 1, 0]], [[0, 0, 1], [1, 2, 1]], [[2, 1, 0], [0, 2, 1]]])
 _LENGTHS = tf.constant([[4, 2, 3], [1, 0, 4]])
 _STEP_LOGITS, _LOG_PROBS = normal(2, 3, 5), normal(2, 3)
-_FINISHED, _STEP_LENGTHS = tf.constant([[False, True, False], [False] * 3]), tf.constant([[2, 1, 2], [2, 2, 2]])
+_FINISHED, _STEP_LENGTHS = tf.constant([[False, True, False], [False] * 3]), tf.constant([[2, 1, 9], [9, 1, 2]])
 # Small integers: many candidates have the same score.
 _TIES = tf.constant(RNG.integers(0, 3, [2, 5, 4]), tf.float32)
 _CTC_LOGITS, _CTC_LENGTHS = normal(2, 5, 4), tf.constant([5, 3])
@@ -57,14 +57,17 @@ def _label_scores(labels, state):
     return tf.gather(_CTC_LABEL_SCORES, labels), state
 
 
-def _decode_with_a_model(logits):
+def _only_likely_labels(labels, state):
+    scores, state = _label_scores(labels, state)
+    return tf.where(scores > 0.8, scores, -_INF), state
+
+
+def _decode_with_a_model(logits, logit_lengths=None, *, step_fn=_label_scores, **options):
     # The greatest length is the number of steps, so vectorized_map over lengths is an error.
+    if logit_lengths is None:
+        logit_lengths = tf.fill(tf.shape(logits)[:1], tf.shape(logits)[1])
     return seq2seq.ctc_beam_search_decode(
-        keras.ops.stop_gradient(logits),
-        tf.fill(tf.shape(logits)[:1], tf.shape(logits)[1]),
-        beam_width=4,
-        top_paths=2,
-        step_fn=_label_scores,
+        keras.ops.stop_gradient(logits), logit_lengths, beam_width=4, top_paths=2, step_fn=step_fn, **options
     )
 
 
@@ -140,6 +143,11 @@ SAMPLES = {
     "seq2seq.ctc_beam_search_decode (language model)": sample(
         _decode_with_a_model,
         _CTC_LOGITS,
+        variants=[
+            {"lm_weight": 0.5, "label_bonus": 0.5, "blank_index": -1},
+            {"lm_weight": 0.0, "logit_lengths": tf.constant([2, 5], tf.int64)},
+            {"step_fn": _only_likely_labels, "logit_lengths": tf.constant([4, 0]), "label_bonus": 0.5, "pad_id": 9},
+        ],
         bad=[({"logits": _CTC_LOGITS[:, :, :3]}, r"label_scores must be \[batch, beam_width, classes\]")],
         non_differentiable=0,
         output_dtype=ROW_DTYPES,
