@@ -135,7 +135,7 @@ def _same_error(expected, actual):
     if classes == (tf.errors.InvalidArgumentError, ValueError):  # of an attr
         message = core_message(expected).partition(", with input shapes")[0]
         # Shape functions, which read attrs, too, say the same of their values.
-        return not message or message not in str(actual) or bool(re.match(r"\w+ is \S+, expected ", message))
+        return not message or message not in str(actual) or bool(re.match(r"\w+ is \S+, expected |Attr \w+ has value ", message))
     same = classes in ((ValueError, tf.errors.InvalidArgumentError), (type(expected), type(expected)))
     return same and core_message(expected) in str(actual)
 
