@@ -3,6 +3,8 @@
 #ifndef TENSORFLOW_OPS_NN_CC_KERNELS_SEQUENCE_LOSSES_SCALED_SIMD_H_
 #define TENSORFLOW_OPS_NN_CC_KERNELS_SEQUENCE_LOSSES_SCALED_SIMD_H_
 
+#include <type_traits>
+
 #include "tensorflow_ops/core/cc/math_simd.h"
 #include "tensorflow_ops/nn/cc/kernels/sequence_losses/halves_simd.h"
 #include "tensorflow_ops/nn/cc/kernels/sequence_losses/scaled.h"
@@ -36,11 +38,23 @@ struct ScaledVector {
     memcpy(exponents, &exponent, sizeof(exponent));
   }
 
+  // Exponents of logits with the statistics of others may wrap around.
+  typedef std::make_unsigned_t<Exponent> Unsigned
+      __attribute__((vector_size(sizeof(I))));
+  static TFO_INLINE I Plus(I a, I b) {
+    return reinterpret_cast<I>(reinterpret_cast<Unsigned>(a) +
+                               reinterpret_cast<Unsigned>(b));
+  }
+  static TFO_INLINE I Minus(I a, I b) {
+    return reinterpret_cast<I>(reinterpret_cast<Unsigned>(a) -
+                               reinterpret_cast<Unsigned>(b));
+  }
+
   static TFO_INLINE I MaxOf(I a, I b) { return a > b ? a : b; }
   // 2^k for k <= 127 (1023); tiny, not 0, for low ones.
   static TFO_INLINE V PowerOfTwo(I k) {
     constexpr Exponent kBias = Constants::kBias;
-    const I biased = MaxOf(k + kBias, I{} + Exponent(1));
+    const I biased = MaxOf(Plus(k, I{} + kBias), I{} + Exponent(1));
     return reinterpret_cast<V>(biased << Constants::kFractionBits);
   }
 
@@ -54,7 +68,7 @@ struct ScaledVector {
     const I more = (bits >> Constants::kFractionBits) - Constants::kBias;
     const V one_to_two = reinterpret_cast<V>((bits & kFraction) | kOne);
     return {is_zero ? V{} : one_to_two,
-            is_zero ? I{} + Limits::kZero : exponent + more};
+            is_zero ? I{} + Limits::kZero : Plus(exponent, more)};
   }
   // Zero where `mask` is zero.
   TFO_INLINE ScaledVector Where(I mask) const {
@@ -64,33 +78,25 @@ struct ScaledVector {
 
   friend TFO_INLINE ScaledVector operator*(const ScaledVector& a,
                                            const ScaledVector& b) {
-    return {a.mantissa * b.mantissa, a.exponent + b.exponent};
+    return {a.mantissa * b.mantissa, Plus(a.exponent, b.exponent)};
   }
   friend TFO_INLINE ScaledVector operator+(const ScaledVector& a,
                                            const ScaledVector& b) {
     const I exponent = MaxOf(a.exponent, b.exponent);
-    return {a.mantissa * PowerOfTwo(a.exponent - exponent) +
-                b.mantissa * PowerOfTwo(b.exponent - exponent),
+    return {a.mantissa * PowerOfTwo(Minus(a.exponent, exponent)) +
+                b.mantissa * PowerOfTwo(Minus(b.exponent, exponent)),
             exponent};
   }
   static TFO_INLINE ScaledVector Sum(const ScaledVector& a,
                                      const ScaledVector& b,
                                      const ScaledVector& c) {
     const I exponent = MaxOf(MaxOf(a.exponent, b.exponent), c.exponent);
-    return {a.mantissa * PowerOfTwo(a.exponent - exponent) +
-                b.mantissa * PowerOfTwo(b.exponent - exponent) +
-                c.mantissa * PowerOfTwo(c.exponent - exponent),
+    return {a.mantissa * PowerOfTwo(Minus(a.exponent, exponent)) +
+                b.mantissa * PowerOfTwo(Minus(b.exponent, exponent)) +
+                c.mantissa * PowerOfTwo(Minus(c.exponent, exponent)),
             exponent};
   }
 };
-
-// shift + log - x, at least -1, also for NaN: larger differences, which are
-// from statistics of other logits, would overflow exponents.
-static TFO_INLINE DoubleVector NegatedDifference(DoubleVector x,
-                                                 DoubleVector shift,
-                                                 DoubleVector log) {
-  return Max(shift - x + log, DoubleVector{} - 1.0);
-}
 
 // e^x for x <= 0, or not much above; 0 for -inf. Lowers `lowest` to the
 // exponents of numbers that are not 0.
@@ -124,13 +130,13 @@ static TFO_INLINE ScaledVector<float> ScaledSoftmax(
   using C = ScaledVector<double>::Constants;
   HalfOfFloats rests[2];
   HalfOfInts exponents[2];
-  const DoubleVector negated[] = {
-      NegatedDifference(WidenLow(x), WidenLow(shift), WidenLow(log)),
-      NegatedDifference(WidenHigh(x), WidenHigh(shift), WidenHigh(log))};
+  const DoubleVector differences[] = {
+      WidenLow(x) - WidenLow(shift) - WidenLow(log),
+      WidenHigh(x) - WidenHigh(shift) - WidenHigh(log)};
 #pragma GCC unroll 2
   for (int i = 0; i < 2; ++i) {
     const DoubleVector d =
-        Max(DoubleVector{} + S::Limits::kLowestFactor * kLn2, -negated[i]);
+        Max(DoubleVector{} + S::Limits::kLowestFactor * kLn2, differences[i]);
     const DoubleVector rounding = DoubleVector{} + C::kShift;
     const DoubleVector whole =
         MulAdd(d, DoubleVector{} + C::kLog2E, rounding) - rounding;
@@ -150,7 +156,7 @@ static TFO_INLINE ScaledVector<float> ScaledSoftmax(
 static TFO_INLINE ScaledVector<double> ScaledSoftmax(
     DoubleVector x, DoubleVector shift, DoubleVector log,
     ScaledVector<double>::I& lowest) {
-  return ScaledExp(-NegatedDifference(x, shift, log), lowest);
+  return ScaledExp(x - shift - log, lowest);
 }
 
 // ---- Rows of such numbers.
@@ -202,7 +208,8 @@ static TFO_INLINE typename Lanes<Value>::Vector Shares(
     const ScaledVector<Value>& product, Value inverse_mantissa,
     typename ScaledLimits<Value>::Exponent exponent) {
   using S = ScaledVector<Value>;
-  const typename S::I difference = product.exponent - exponent;
+  const auto difference =
+      S::Minus(product.exponent, typename S::I{} + exponent);
   const typename S::V share =
       product.mantissa * inverse_mantissa * S::PowerOfTwo(difference);
   // PowerOfTwo is not 0.
