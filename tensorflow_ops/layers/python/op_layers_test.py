@@ -47,7 +47,7 @@ class NMSTest(tf.test.TestCase):
 
     def test_is_multiclass_nms_in_a_saved_model(self):
         boxes, scores = keras.Input([None, 4]), keras.Input([None, 3])
-        options = {"iou_threshold": 0.3, "score_threshold": 0.1, "max_outputs": 7, "max_outputs_per_class": 4}
+        options = {"iou_threshold": 0.3, "score_threshold": 0.1, "max_outputs": 2, "max_outputs_per_class": 1}
         found = tfo.layers.NMS(**options, box_format="yxyx")(boxes, scores)
         path = f"{self.get_temp_dir()}/nms.keras"
         keras.Model([boxes, scores], found._asdict()).save(path)

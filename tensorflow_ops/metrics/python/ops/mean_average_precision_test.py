@@ -402,6 +402,12 @@ class InputsTest(parameterized.TestCase, tf.test.TestCase):
         self.assertEqual(numbers, self._of(truth, padded, "xyxy"))
         self.assertGreater(numbers["AP"], 0.1)
 
+    def test_detections_of_a_class_without_objects_count_for_none(self):
+        boxes = np.float32([[[0, 0, 9, 9], [20, 0, 29, 9]]])
+        found = {"boxes": boxes, "classes": np.int32([[5, 3]]), "scores": np.float32([[0.5, 0.9]])}
+        numbers = self._of({"boxes": boxes[:, :1], "classes": np.int32([[5]])}, found, "xyxy")
+        self.assertEqual(numbers["AP"], 1)
+
     def test_values_that_are_not_finite(self):
         boxes = np.float32([[[0, 0, 9, 9], [np.nan, 0, 9, 9], [0, 0, np.inf, 9], [0, 0, 9, 9]]])
         classes = np.zeros([1, 4], np.int32)
