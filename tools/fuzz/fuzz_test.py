@@ -79,6 +79,10 @@ _TAKEN = {
     "NaNs": "lambda: tf.constant(np.uint32([0x7FC00000 + tf.executing_eagerly()]).view(np.float32)), NONE",
     "wrong shapes": "lambda x: nms(x, x, 1.0, 1.0, 1), X, one_op=True",
     "the value of an attr": "lambda x: nms(x, x, 1.0, 1.0, 1, box_format='a'), X, one_op=True",
+    "an attr that the shape function checks": (
+        "lambda x: (_ for _ in ()).throw((ValueError, lambda e: tf.errors.InvalidArgumentError(None, None, e))"
+        "[tf.executing_eagerly()]('dilations must be positive')), X, one_op=True"
+    ),
     "XLA's refusal": "lambda x: nms(x, tf.ones([2]), 0.5, -1.0, -1), {'x': tf.ones([2, 4])}, one_op=True",
     "an unclear error of others": "lambda x: [][0], X",
     "strings": "lambda x: tf.identity(x), {'x': tf.constant(['a'])}",
