@@ -47,7 +47,7 @@ def _convert(pfor_input):
     folded = [i for i, name in enumerate(names) if name != "sinks"]
     pfor_input.stack_inputs(folded)
     tensors = [value.t for value in pfor_input.inputs]
-    iterations, batch = tf.unstack(tf.shape(tensors[0])[:2])
+    iterations, batch = tf.unstack(tf.shape(tensors[0])[:2], num=2)
     for i, name in enumerate(names):
         if name in ("mask", "bias", "alibi_slopes"):
             shape = tf.shape(tensors[i])

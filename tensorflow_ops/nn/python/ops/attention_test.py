@@ -95,6 +95,22 @@ class OptionsTest(tf.test.TestCase, parameterized.TestCase):
         )
         self.assertAllEqual(attend(*options.values()), tfo.nn.attention(*_operands(), **options))
 
+    def test_vectorized_map_of_unknown_ranks(self):
+        def gradients(*tensors):
+            with tf.GradientTape() as tape:
+                tape.watch(tensors)
+                output = tfo.nn.attention(*tensors)
+            return tape.gradient(output, tensors)
+
+        stacked = [np.stack([x, 2 * x]) for x in _operands()]
+        mapped = tf.function(
+            lambda *x: tf.vectorized_map(lambda xs: gradients(*xs), x, fallback_to_while_loop=False),
+            input_signature=[tf.TensorSpec(None, x.dtype) for x in stacked],
+        )
+        expected = tf.map_fn(lambda xs: gradients(*xs), tuple(tf.convert_to_tensor(x) for x in stacked))
+        for one, other in zip(mapped(*stacked), expected, strict=True):
+            self.assertAllEqual(one, other)
+
     def test_lengths_of_unknown_rank(self):
         signature = [tf.TensorSpec(None, tf.int32)]
         call = tf.function(lambda n: tfo.nn.attention(*_operands(), key_lengths=n), signature)
