@@ -12,9 +12,21 @@
 namespace tfo {
 namespace {
 
+// VDPBF16PS does the work of two FMAs of float32, which take a cycle: it takes
+// one on AMD, and two on Intel.
+bool BFloat16ProductsPay() {
+#ifdef __aarch64__
+  return false;
+#else
+  __builtin_cpu_init();
+  return !__builtin_cpu_is("intel");
+#endif
+}
+
 const CpuLevelChoice& Chosen() {
   static const CpuLevelChoice choice =
-      ChooseCpuLevel(ProcessorCpuLevel(), std::getenv("TENSORFLOW_OPS_CPU"));
+      ChooseCpuLevel(ProcessorCpuLevel(), BFloat16ProductsPay(),
+                     std::getenv("TENSORFLOW_OPS_CPU"));
   return choice;
 }
 
@@ -33,30 +45,31 @@ const char* Kept(const std::string& text) {
 
 }  // namespace
 
-CpuLevelChoice ChooseCpuLevel(CpuLevel processor, const char* wanted) {
+CpuLevelChoice ChooseCpuLevel(CpuLevel processor, bool bfloat16_products_pay,
+                              const char* wanted) {
   std::string supported, built;
-  CpuLevel widest = kCpuLevels[0];
+  CpuLevel fastest = kCpuLevels[0];
   for (CpuLevel level : kCpuLevels) {
     const std::string name = CpuLevelName(level);
     built += (built.empty() ? "" : ", ") + name;
     if (level > processor) continue;
     supported += (supported.empty() ? "" : ", ") + name;
-    widest = level;
+    if (level < CpuLevel::kAvx512Bf16 || bfloat16_products_pay) fastest = level;
   }
   if (supported.empty()) {
     return {
-        widest,
+        fastest,
         Kept("This build of tensorflow_ops has kernels for " + built +
              " only, and this processor has " + CpuLevelName(processor) +
              ". Build a wheel for all processors: bash tools/build_wheel.sh")};
   }
-  if (wanted == nullptr || *wanted == '\0') return {widest, nullptr};
+  if (wanted == nullptr || *wanted == '\0') return {fastest, nullptr};
   for (CpuLevel level : kCpuLevels) {
     if (level <= processor && wanted == std::string(CpuLevelName(level))) {
       return {level, nullptr};
     }
   }
-  return {widest,
+  return {fastest,
           Kept("TENSORFLOW_OPS_CPU is '" + std::string(wanted) +
                "', expected one of what this processor and this build of "
                "tensorflow_ops support: " +

@@ -78,9 +78,9 @@ const char* BuiltCpuLevels();
 // The widest level that this processor and its operating system support.
 CpuLevel ProcessorCpuLevel();
 
-// The level in use: the build's widest that the processor supports, or the
-// lower one that the environment variable TENSORFLOW_OPS_CPU names. Read once,
-// at the first call.
+// The level in use: the one that the environment variable TENSORFLOW_OPS_CPU
+// names, or the build's widest that the processor supports, without kAvx512Bf16
+// on Intel's processors. Read once, at the first call.
 CpuLevel ActiveCpuLevel();
 
 // Whether that level multiplies bfloat16 numbers without widening them.
@@ -92,6 +92,7 @@ bool HasBFloat16Products();
 const char* CpuLevelError();
 
 // The level for `processor` if TENSORFLOW_OPS_CPU is `wanted` (null if unset).
+// kAvx512Bf16 has to be wanted unless its products pay.
 // A function, so that tests can call it for any processor.
 struct CpuLevelChoice {
   CpuLevel level;
@@ -99,7 +100,8 @@ struct CpuLevelChoice {
   // *_simd.cc files include this header, and must not contain its inline code.
   const char* error;
 };
-CpuLevelChoice ChooseCpuLevel(CpuLevel processor, const char* wanted);
+CpuLevelChoice ChooseCpuLevel(CpuLevel processor, bool bfloat16_products_pay,
+                              const char* wanted);
 
 // For tests, which run every level of the machine in one process. Must not be
 // called while an algorithm runs.

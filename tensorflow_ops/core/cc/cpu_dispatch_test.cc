@@ -1,5 +1,6 @@
 #include "tensorflow_ops/core/cc/cpu_dispatch.h"
 
+#include <algorithm>
 #include <iterator>
 #include <string>
 
@@ -57,14 +58,22 @@ TFO_TEST(CpuDispatch, ActiveLevelIsSupportedByTheProcessor) {
 TFO_TEST(CpuDispatch, SelectsEachLevelOfTheBuild) {
   const CpuLevel widest = kCpuLevels[std::size(kCpuLevels) - 1];
   for (CpuLevel level : kCpuLevels) {
-    const CpuLevelChoice choice = ChooseCpuLevel(widest, CpuLevelName(level));
+    const CpuLevelChoice choice =
+        ChooseCpuLevel(widest, false, CpuLevelName(level));
     TFO_EXPECT(choice.level == level);
     TFO_EXPECT(choice.error == nullptr);
-    TFO_EXPECT(ChooseCpuLevel(level, nullptr).level == level);
+    TFO_EXPECT(ChooseCpuLevel(level, true, nullptr).level == level);
   }
   for (const char* unset : {"", static_cast<const char*>(nullptr)}) {
-    TFO_EXPECT(ChooseCpuLevel(widest, unset).level == widest);
-    TFO_EXPECT(ChooseCpuLevel(widest, unset).error == nullptr);
+    TFO_EXPECT(ChooseCpuLevel(widest, true, unset).level == widest);
+    TFO_EXPECT(ChooseCpuLevel(widest, true, unset).error == nullptr);
+  }
+}
+
+TFO_TEST(CpuDispatch, LeavesBFloat16ProductsThatDoNotPay) {
+  for (CpuLevel level : kCpuLevels) {
+    TFO_EXPECT(ChooseCpuLevel(level, false, nullptr).level ==
+               std::min(level, CpuLevel::kAvx512));
   }
 }
 
@@ -73,7 +82,8 @@ TFO_TEST(CpuDispatch, RejectsLevelsThatTheProcessorLacks) {
   for (const std::string wanted :
        {"sse", "baseline", "avx2", "avx512", "avx512_bf16"}) {
     if (wanted == CpuLevelName(narrowest)) continue;
-    const CpuLevelChoice choice = ChooseCpuLevel(narrowest, wanted.c_str());
+    const CpuLevelChoice choice =
+        ChooseCpuLevel(narrowest, true, wanted.c_str());
     TFO_EXPECT(choice.level == narrowest);
     TFO_EXPECT_EQ(std::string(choice.error),
                   "TENSORFLOW_OPS_CPU is '" + wanted +
@@ -85,7 +95,8 @@ TFO_TEST(CpuDispatch, RejectsLevelsThatTheProcessorLacks) {
 
 #ifdef TFO_WITHOUT_CPU_BASELINE
 TFO_TEST(CpuDispatch, RejectsABuildForWiderProcessors) {
-  const std::string error = ChooseCpuLevel(CpuLevel::kBaseline, nullptr).error;
+  const std::string error =
+      ChooseCpuLevel(CpuLevel::kBaseline, true, nullptr).error;
   TFO_EXPECT(error.find("this processor has baseline") != std::string::npos);
   TFO_EXPECT(error.find(CpuLevelName(kCpuLevels[0])) != std::string::npos);
 }

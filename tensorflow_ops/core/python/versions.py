@@ -51,7 +51,7 @@ def show_versions() -> None:
     kernels; the newest CUDA that the driver runs; the devices for which XLA compiles the ops, or why it cannot; the CPU
     instruction set in use, the processor's, and those that the kernels were compiled for
     (the environment variable `TENSORFLOW_OPS_CPU` = baseline, avx2, avx512 or avx512_bf16
-    selects a lower one).
+    selects another one).
 
     >>> import tensorflow_ops as tfo
     >>> tfo.show_versions()  # doctest: +ELLIPSIS

@@ -109,7 +109,8 @@ class ShowVersionsTest(tf.test.TestCase):
 
     def test_shows_the_processors_widest_instruction_set(self):
         with open("/proc/cpuinfo", encoding="utf-8") as file:
-            flags = set(re.search(r"^flags\s*:(.*)$", file.read(), re.MULTILINE).group(1).split())
+            cpuinfo = file.read()
+        flags = set(re.search(r"^flags\s*:(.*)$", cpuinfo, re.MULTILINE).group(1).split())
         avx2 = {"avx2", "fma", "f16c"} <= flags
         avx512 = avx2 and {"avx512f", "avx512bw", "avx512dq", "avx512vl"} <= flags
         avx512_bf16 = avx512 and "avx512_bf16" in flags
@@ -117,7 +118,9 @@ class ShowVersionsTest(tf.test.TestCase):
         shown = _shown()["CPU instruction set"]
         self.assertIn(f"(this processor has {widest};", shown)
         if not os.environ.get("TENSORFLOW_OPS_CPU"):
-            self.assertStartsWith(shown, f"{versions.cpu_levels()[-1]} ")
+            # Intel's products of bfloat16 are slower than those of float32.
+            unused = ["avx512_bf16"] if "GenuineIntel" in cpuinfo else []
+            self.assertStartsWith(shown, f"{[n for n in versions.cpu_levels() if n not in unused][-1]} ")
 
     def test_shows_the_instruction_set_from_the_environment(self):
         narrowest = versions.cpu_levels()[0]
