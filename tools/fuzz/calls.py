@@ -138,6 +138,8 @@ def agree(function, inputs, like=None, ways=None, one_op=False):
       ways: if not all.
       one_op: whether the function is one raw op of ours, so that errors must be the same.
     """
+    if like is not None and any(x.dtype.is_quantized for x in tf.nest.flatten(inputs)):
+        raise NoSuchCallError("TensorFlow has no loops of quantized numbers")
     expected = None
     largest_input = oracle.largest(inputs)
     ways = [way for way in WAYS if ways is None or way in ways]

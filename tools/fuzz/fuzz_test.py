@@ -56,7 +56,10 @@ _FAULTS = {
         "lambda x: x + tf.cast(not tf.executing_eagerly() and tf.get_static_value(x) is not None, x.dtype), X",
         f"known_values: {_OTHER_BITS}[0] is 2, expected 1",
     ),
-    "XLA": ("lambda x: tf.gather(x, [7]), X", "compiled: a value, expected as in the eager call InvalidArgumentError"),
+    "XLA": (
+        "lambda x: tf.gather(x, [7]), X, one_op=True",
+        "compiled: a value, expected as in the eager call InvalidArg",
+    ),
     "an error's message": (
         "lambda x: tf.gather(x, [7 + tf.executing_eagerly()]), X, one_op=True",
         "indices[0] = 8 is not in",
@@ -88,6 +91,7 @@ _TAKEN = {
     "strings": "lambda x: tf.identity(x), {'x': tf.constant(['a'])}",
     "a gradient that XLA leaves out": "lambda x: refuse(x, [X['x']], reason='f'), {'x': tf.ones([0])}, one_op=True",
     "rounding": "lambda x: tf.constant(-1.5e-8 if tf.executing_eagerly() else 2.2e-8), X, ways=[eager, compiled]",
+    "indices that XLA clips": "lambda x: tf.gather([1, 2], x), {'x': tf.constant([2])}, ways=[eager, compiled]",
     "scalars in loops": "looped(lambda x: x[0]), X, like=lambda x: x[0]",
 }
 

@@ -60,7 +60,14 @@ REGISTER_OP("TensorflowOps>RefuseGradient")
     .Attr("reason: string")
     .Attr("T: {half, bfloat16, float, double}")
     .Attr("Tupstream: list({half, bfloat16, float, double}) >= 1")
-    .SetShapeFn(::tensorflow::shape_inference::UnchangedShape)
+    .SetShapeFn([](InferenceContext* c) {
+      std::string reason;
+      TF_RETURN_IF_ERROR(c->GetAttr("reason", &reason));
+      if (reason.empty()) {
+        return absl::InvalidArgumentError("reason is empty");
+      }
+      return ::tensorflow::shape_inference::UnchangedShape(c);
+    })
     .Doc(R"doc(
 Stands for a gradient that does not exist: raises UnimplementedError if upstream
 is not zero, else returns zeros.

@@ -219,6 +219,11 @@ class RecordingTest(_Case):
         found = self._written(write, step=None)
         self.assertEqual([(tag, step) for tag, step, *_ in found], [("train/l", 41), ("train/f", 5)])
 
+    def test_steps_are_integers_in_graphs_without_a_writer_too(self):
+        for call in (tfo.summary.figure, tf.function(tfo.summary.figure)):
+            with self.assertRaisesRegex(ValueError, "step are float32, expected int64"):
+                call("f", lambda figure: None, [], step=tf.constant(0.5))
+
 
 class FigureTest(_Case):
     @parameterized.parameters(lambda f: f, tf.function)

@@ -5,6 +5,8 @@ import importlib
 import tensorflow as tf
 from tensorflow.core.framework import summary_pb2
 
+from tensorflow_ops.core.python import arguments
+
 
 def require(module, package, function):
     """Raises ImportError, with the package to install, if a module for drawing cannot be imported."""
@@ -28,6 +30,8 @@ def write(name, strings, step):
     Returns:
       A bool tensor: whether it was written.
     """
+    # In a graph without a writer, TensorFlow does not look at it.
+    step = step if step is None else arguments.tensor_of_kind("step", step, tf.int64)
     metadata = summary_pb2.SummaryMetadata(
         plugin_data=summary_pb2.SummaryMetadata.PluginData(plugin_name="images"),
         data_class=summary_pb2.DataClass.DATA_CLASS_BLOB_SEQUENCE,

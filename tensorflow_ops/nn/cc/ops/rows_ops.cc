@@ -26,7 +26,18 @@ absl::Status OneShape(InferenceContext* c, int first, int last,
   return absl::OkStatus();
 }
 
-// The same for logits, which have at least one class.
+// OneShape of all inputs from `first` on: q's and p's.
+absl::Status GaussianShape(InferenceContext* c, int first, ShapeHandle* shape) {
+  int p;
+  TF_RETURN_IF_ERROR(c->GetAttr("P", &p));
+  if (p != 0 && p != 2) {
+    return absl::InvalidArgumentError(
+        "p must be a mean and a log variance, or nothing");
+  }
+  return OneShape(c, first, c->num_inputs(), "means and log variances", shape);
+}
+
+// OneShape for logits, which have at least one class.
 absl::Status LogitsShape(InferenceContext* c, int first, int last,
                          const char* names, ShapeHandle* shape) {
   TF_RETURN_IF_ERROR(OneShape(c, first, last, names, shape));
@@ -217,8 +228,7 @@ REGISTER_OP("TensorflowOps>GaussianKl")
     .Output("divergence: Tvalue") TFO_FLOAT_ATTRS.Attr("P: int >= 0")
     .SetShapeFn([](InferenceContext* c) {
       ShapeHandle shape, rows;
-      TF_RETURN_IF_ERROR(tfo::OneShape(c, 0, c->num_inputs(),
-                                       "means and log variances", &shape));
+      TF_RETURN_IF_ERROR(tfo::GaussianShape(c, 0, &shape));
       TF_RETURN_IF_ERROR(tfo::Rows(c, shape, &rows));
       c->set_output(0, rows);
       return absl::OkStatus();
@@ -234,8 +244,7 @@ REGISTER_OP("TensorflowOps>GaussianKlGrad")
     .Output("d_p: P * T") TFO_FLOAT_ATTRS.Attr("P: int >= 0")
     .SetShapeFn([](InferenceContext* c) {
       ShapeHandle shape, rows;
-      TF_RETURN_IF_ERROR(tfo::OneShape(c, 1, c->num_inputs(),
-                                       "means and log variances", &shape));
+      TF_RETURN_IF_ERROR(tfo::GaussianShape(c, 1, &shape));
       TF_RETURN_IF_ERROR(tfo::Rows(c, shape, &rows));
       TF_RETURN_IF_ERROR(tfo::MergeRows(c, 0, 1, "d_divergence", &rows));
       for (int i = 0; i < c->num_outputs(); ++i) c->set_output(i, shape);

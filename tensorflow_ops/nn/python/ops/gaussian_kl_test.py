@@ -10,6 +10,7 @@ import tensorflow as tf
 from absl.testing import parameterized
 
 import tensorflow_ops as tfo
+from tensorflow_ops.core.python.library import ops
 
 
 def _gaussian(shape, seed):
@@ -35,6 +36,12 @@ class ValueTest(parameterized.TestCase, tf.test.TestCase):
             input_signature=[tf.TensorSpec(None, tf.float64)] * 4,
         )
         self.assertAllEqual(any_rank(*q, *p), expected)
+
+    def test_raw_ops_take_two_tensors_of_p_or_none(self):
+        row = tf.zeros([1, 2])
+        for mode in (lambda f: f, tf.function):
+            with self.assertRaisesRegex((ValueError, tf.errors.InvalidArgumentError), "p must be a mean and a log"):
+                mode(lambda: ops.tensorflow_ops_gaussian_kl(row, row, [row] * 3, Tvalue=tf.float32))()
 
 
 class BroadcastTest(parameterized.TestCase, tf.test.TestCase):
