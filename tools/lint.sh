@@ -59,6 +59,10 @@ mapfile -t py < <(files '*.py')
 ((${#only[@]} > 0)) || py=(.)
 
 ((${#cc[@]} == 0)) || check "clang-format" tool clang-format "${clang_format[@]}" "${cc[@]}"
+# No adding to a zero vector: compilers keep the addition. Broadcast in core/cc/simd.h says why.
+# shellcheck disable=SC2329  # called through check
+broadcasts() { ! grep -nE '\{\} \+( |$)' "${cc[@]}" /dev/null; }
+((${#cc[@]} == 0)) || check "broadcasts" broadcasts
 if ((${#py[@]} > 0)); then
   # Formats first, which wraps lines that are too long for the check.
   check "ruff format" tool ruff format "${ruff_format[@]}" "${py[@]}"

@@ -51,6 +51,10 @@ namespace scalar {
 template <typename V>
 using ScalarOf = V;
 
+template <typename V, typename T>
+TFO_FORMULA V Broadcast(T value) {
+  return static_cast<V>(value);
+}
 template <typename V>
 TFO_FORMULA V FirstLane(V v) {
   return v;

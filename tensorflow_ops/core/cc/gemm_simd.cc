@@ -20,14 +20,16 @@ TFO_INLINE Bits32 LoadPacks(const BFloat16Pack* from) {
   memcpy(&bits, from, sizeof(bits));
   return bits;
 }
-TFO_INLINE FloatVector Broadcast(float value) { return FloatVector{} + value; }
-TFO_INLINE DoubleVector Broadcast(double value) {
-  return DoubleVector{} + value;
+TFO_INLINE FloatVector BroadcastPack(float value) {
+  return Broadcast<FloatVector>(value);
 }
-TFO_INLINE Bits32 Broadcast(BFloat16Pack pack) {
+TFO_INLINE DoubleVector BroadcastPack(double value) {
+  return Broadcast<DoubleVector>(value);
+}
+TFO_INLINE Bits32 BroadcastPack(BFloat16Pack pack) {
   uint32_t bits;
   memcpy(&bits, &pack, sizeof(bits));
-  return Bits32{} + bits;
+  return Broadcast<Bits32>(bits);
 }
 template <typename V, typename P>
 TFO_INLINE void StorePacks(V v, P* to) {
@@ -105,7 +107,7 @@ TFO_INLINE void MultiplyRows(const P* a, int64_t depth, const P* panel,
     const auto b0 = LoadPacks(panel), b1 = LoadPacks(panel + kLanes);
 #pragma GCC unroll 16
     for (int m = 0; m < kCount; ++m) {
-      const auto value = Broadcast(a[m * kRowStep]);
+      const auto value = BroadcastPack(a[m * kRowStep]);
       sums[m][0] = MulAddPacks(value, b0, sums[m][0]);
       sums[m][1] = MulAddPacks(value, b1, sums[m][1]);
     }

@@ -160,7 +160,8 @@ static TFO_INLINE V PowerOfTwo(V n) {
   using C = Constants<V>;
   // Rounding to integers leaves the integer in the low bits.
   const auto bits = reinterpret_cast<typename C::Bits>(n + C::kShift);
-  const auto shift = reinterpret_cast<typename C::Bits>(V{} + C::kShift);
+  const auto shift =
+      reinterpret_cast<typename C::Bits>(Broadcast<V>(C::kShift));
   return reinterpret_cast<V>((bits - shift + C::kBias) << C::kFractionBits);
 }
 
@@ -194,12 +195,13 @@ static TFO_INLINE V Scale(V p, V n, V x) {
 template <int kTerms, typename V>
 static TFO_INLINE V ExpParts(V x, V& n, V& rest) {
   using C = Constants<V>;
-  n = MulAdd(x, V{} + C::kLog2E, V{} + C::kShift) - C::kShift;
+  n = MulAdd(x, Broadcast<V>(C::kLog2E), Broadcast<V>(C::kShift)) - C::kShift;
   rest = MulAdd(n, V{} - C::kLn2High, x);
   rest = MulAdd(n, V{} - C::kLn2Low, rest);
-  V p = V{} + C::kExp[kTerms - 1];
+  V p = Broadcast<V>(C::kExp[kTerms - 1]);
 #pragma GCC unroll 16
-  for (int i = kTerms - 2; i >= 0; --i) p = MulAdd(p, rest, V{} + C::kExp[i]);
+  for (int i = kTerms - 2; i >= 0; --i)
+    p = MulAdd(p, rest, Broadcast<V>(C::kExp[i]));
   return p;
 }
 
@@ -209,7 +211,7 @@ static TFO_INLINE V ExpOf(V x) {
   using Value = decltype(x[0] + 0);
   V n, r;
   V p = ExpParts<Constants<V>::kExpTerms>(x, n, r);
-  const V one = V{} + Value(1);
+  const V one = Broadcast<V>(Value(1));
   p = MulAdd(MulAdd(p, r, one), r, one);
   return Scale<kNegative>(p, n, x);
 }
@@ -220,7 +222,7 @@ static TFO_INLINE V ExpOf(V x) {
 template <typename V>
 static TFO_INLINE V Exp(V x) {
   using C = math_internal::Constants<V>;
-  x = Max(V{} + C::kLowest, x);
+  x = Max(Broadcast<V>(C::kLowest), x);
   x = -Max(V{} - C::kHighest, -x);
   return math_internal::ExpOf</*kNegative=*/false>(x);
 }
@@ -242,7 +244,7 @@ static TFO_INLINE V LogOf(V y, V lost, V more) {
   if constexpr (sizeof(Value) == 4) {
     k = __builtin_convertvector(exponent, V);
   } else {  // AVX2 has no conversion from 64-bit integers
-    const V shift = V{} + C::kShift;
+    const V shift = Broadcast<V>(C::kShift);
     k = reinterpret_cast<V>(exponent + reinterpret_cast<Bits>(shift)) - shift;
   }
   k += more;
@@ -252,13 +254,13 @@ static TFO_INLINE V LogOf(V y, V lost, V more) {
       reinterpret_cast<V>((above & kFraction) + C::kHalfRoot) - Value(1);
   // log(1 + f) = 2 atanh(f / (2 + f)) = f - (f^2/2 - s (f^2/2 + R(s^2))).
   const V s = f / (f + Value(2)), z = s * s, half = Value(0.5) * f * f;
-  V series = V{} + Value(2) / (2 * kLogTerms + 1);
+  V series = Broadcast<V>(Value(2) / (2 * kLogTerms + 1));
 #pragma GCC unroll 16
   for (int i = kLogTerms - 1; i >= 1; --i) {
-    series = MulAdd(series, z, V{} + Value(2) / (2 * i + 1));
+    series = MulAdd(series, z, Broadcast<V>(Value(2) / (2 * i + 1)));
   }
-  const V low = MulAdd(k, V{} + C::kLn2Low, lost);
-  return MulAdd(k, V{} + C::kLn2High,
+  const V low = MulAdd(k, Broadcast<V>(C::kLn2Low), lost);
+  return MulAdd(k, Broadcast<V>(C::kLn2High),
                 (MulAdd(s, MulAdd(series, z, half), low) - half) + f);
 }
 }  // namespace math_internal
@@ -274,8 +276,9 @@ static TFO_INLINE V Log(V x) {
   const V more = tiny ? V{} - Value(C::kFractionBits) : V{};
   V log = math_internal::LogOf<C::kLogTerms>(tiny ? x * kScale : x, V{}, more);
   log = x < kInfinity ? log : x;
-  return x <= Value(0) ? (x == Value(0) ? V{} - kInfinity : V{} + Value(NAN))
-                       : log;
+  return x <= Value(0)
+             ? (x == Value(0) ? V{} - kInfinity : Broadcast<V>(Value(NAN)))
+             : log;
 }
 
 // log(1 + x) to within 1 ulp; -inf at -1, NaN below.
@@ -289,8 +292,9 @@ static TFO_INLINE V Log1p(V x) {
   constexpr int kTerms = math_internal::Constants<V>::kLogTerms;
   V log = math_internal::LogOf<kTerms>(y, lost / y, V{});
   log = x < kInfinity && x != Value(0) ? log : x;
-  return x <= Value(-1) ? (x == Value(-1) ? V{} - kInfinity : V{} + Value(NAN))
-                        : log;
+  return x <= Value(-1)
+             ? (x == Value(-1) ? V{} - kInfinity : Broadcast<V>(Value(NAN)))
+             : log;
 }
 
 // e^x - 1 without the cancellation near 0, to within 2 ulp. Keeps NaN.
@@ -298,7 +302,7 @@ template <typename V>
 static TFO_INLINE V Expm1(V x) {
   using C = math_internal::Constants<V>;
   using Value = decltype(x[0] + 0);
-  V clamped = Max(V{} + C::kLessOneLowest, x);
+  V clamped = Max(Broadcast<V>(C::kLessOneLowest), x);
   clamped = -Max(V{} - C::kHighest, -clamped);
   V n, r;
   const V p = math_internal::ExpParts<C::kExpTerms>(clamped, n, r);
@@ -323,10 +327,10 @@ static TFO_INLINE V QuadrantAngle(V y, V x) {
   const V ratio =
       (near_diagonal ? low - high : low) / (near_diagonal ? low + high : high);
   const V u = high == V{} ? V{} : ratio, z = u * u;
-  V p = V{} + C::kAtan[C::kAtanTerms - 1];
+  V p = Broadcast<V>(C::kAtan[C::kAtanTerms - 1]);
 #pragma GCC unroll 16
   for (int i = C::kAtanTerms - 2; i >= 0; --i)
-    p = MulAdd(p, z, V{} + C::kAtan[i]);
+    p = MulAdd(p, z, Broadcast<V>(C::kAtan[i]));
   V angle = MulAdd(p, z * u, u);
   angle = near_diagonal ? angle + kQuarter : angle;
   return steep ? 2 * kQuarter - angle : angle;

@@ -62,6 +62,17 @@ inline constexpr int kFloats = Lanes<float>::kCount;
 typedef uint16_t Bits16 __attribute__((vector_size(kVectorBytes / 2)));
 typedef uint32_t Bits32 __attribute__((vector_size(kVectorBytes)));
 
+// Each lane is value. Compilers drop the subtraction; they would keep the
+// addition of a zero vector, since 0 + -0 is not -0.
+template <typename V, typename T>
+TFO_INLINE V Broadcast(T value) {
+  if constexpr (std::is_arithmetic_v<V>) {
+    return static_cast<V>(value);
+  } else {
+    return static_cast<std::remove_reference_t<decltype(V{}[0])>>(value) - V{};
+  }
+}
+
 // Load: reads Lanes<T>::kCount values at any alignment.
 static inline FloatVector Load(const float* from) {
   FloatVector v;
@@ -333,7 +344,7 @@ struct First {
   }
   // Other lanes get `fill`.
   TFO_INLINE Vector Load(const E* from, typename Lanes<E>::Value fill) const {
-    return IsValue() ? LoadFirst(from, n) : Vector{} + fill;
+    return IsValue() ? LoadFirst(from, n) : Broadcast<Vector>(fill);
   }
   TFO_INLINE void Store(Vector v, E* to) const { StoreFirst(v, to, n); }
   TFO_INLINE Vector Keep(Vector v) const { return IsValue() ? v : Vector{}; }
@@ -515,7 +526,7 @@ static TFO_INLINE void TakeGreater(V value, N where, V& best, I& at) {
 #endif
   const I replaces = ~(value <= best) & (best == best);
   best = replaces ? value : best;
-  at = replaces ? (I{} + where) : at;
+  at = replaces ? Broadcast<I>(where) : at;
 }
 
 // The sum of all lanes, by halves; a scalar is returned as it is.

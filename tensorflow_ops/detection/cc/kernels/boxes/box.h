@@ -159,8 +159,8 @@ template <typename V>
 TFO_FORMULA V ScaleOf(V side) {
   using Value = ScalarOf<V>;
   using Sizes = OrdinarySizes<Value>;
-  const V one = V{} + Value(1), grow = V{} + Sizes::kGrow;
-  const V shrink = V{} + Sizes::kShrink;
+  const V one = Broadcast<V>(Value(1)), grow = Broadcast<V>(Sizes::kGrow);
+  const V shrink = Broadcast<V>(Sizes::kShrink);
   const V of_small = (side > V{}) & (side < Sizes::kMinSide) ? grow : one;
   return side > Sizes::kMaxSide ? shrink : of_small;
 }

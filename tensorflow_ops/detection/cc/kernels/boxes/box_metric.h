@@ -44,7 +44,7 @@ TFO_FORMULA V DiagonalAngle(const Box<V>& b) {
 // sides overflow or lose bits.
 template <typename V>
 TFO_FORMULA V AngleBetween(const Box<V>& a, const Box<V>& b) {
-  const V zero{}, one = V{} + ScalarOf<V>(1);
+  const V zero{}, one = Broadcast<V>(ScalarOf<V>(1));
   const V w1 = Width(a), w2 = Width(b);
   // A point has angle 0, as a box of width 0.
   V h1 = Height(a), h2 = Height(b);
@@ -54,7 +54,7 @@ TFO_FORMULA V AngleBetween(const Box<V>& a, const Box<V>& b) {
   const V cosine = Product(h1, h2) + Product(w1, w2);
   const V size = sine < zero ? -sine : sine;
   const V angle = QuadrantAngle(size, cosine);
-  const V nan = V{} + ScalarOf<V>(NAN);
+  const V nan = Broadcast<V>(ScalarOf<V>(NAN));
   return IsOrdinaryArea(cosine + size) ? (sine < zero ? -angle : angle) : nan;
 }
 
@@ -133,7 +133,7 @@ TFO_FORMULA ScaledBoxes<V> ScaleAlike(const Box<V>& a, const Box<V>& b) {
   const Hull<V> hull = HullOf(a, b);
   V scale = ScaleOf(Greater(hull.w, hull.h));
   // Inverted boxes may have a small hull and be large.
-  const V one = V{} + ScalarOf<V>(1);
+  const V one = Broadcast<V>(ScalarOf<V>(1));
   scale = IsFinite(ScaledBox(a, scale, scale)) &
                   IsFinite(ScaledBox(b, scale, scale))
               ? scale
@@ -192,7 +192,7 @@ TFO_FORMULA V MetricOf(const MeasuredBox<V>& a, const MeasuredBox<V>& b,
   const V again = MetricFrom<kMetric>(
       scaled.a, scaled.b, Ratio(of_axes.intersection, of_axes.uni), of_axes.uni,
       AngleBetweenAny<kMetric>(a.box, b.box), &largest);
-  const V nan = V{} + ScalarOf<V>(NAN);
+  const V nan = Broadcast<V>(ScalarOf<V>(NAN));
   return fits ? metric : (IsFinite(a.box) & IsFinite(b.box) ? again : nan);
 }
 
@@ -200,7 +200,7 @@ TFO_FORMULA V MetricOf(const MeasuredBox<V>& a, const MeasuredBox<V>& b,
 template <typename V>
 TFO_FORMULA V ShareOfGreater(V a, V b) {
   using Value = ScalarOf<V>;
-  const V one = V{} + Value(1), half = V{} + Value(0.5);
+  const V one = Broadcast<V>(Value(1)), half = Broadcast<V>(Value(0.5));
   return a > b ? one : (a == b ? half : V{});
 }
 
@@ -227,7 +227,7 @@ template <typename V>
 TFO_FORMULA void GradOfAxis(const SideGradients<V>& d, Ends<V> a, Ends<V> b,
                             Ends<V>* d_a, Ends<V>* d_b) {
   using Value = ScalarOf<V>;
-  const V one = V{} + Value(1), zero{};
+  const V one = Broadcast<V>(Value(1)), zero{};
   // a's share of the intersection's ends; the hull's are the other way round.
   const V low = ShareOfGreater(a.low, b.low);
   const V high = ShareOfGreater(b.high, a.high);

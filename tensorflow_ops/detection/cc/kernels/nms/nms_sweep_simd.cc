@@ -24,7 +24,8 @@ TFO_INLINE Box<typename Lanes<T>::Vector> LoadBoxes(const BoxRows<T>& rows,
 template <typename T>
 TFO_INLINE Box<typename Lanes<T>::Vector> Repeat(const BoxRow<T>& box) {
   using V = typename Lanes<T>::Vector;
-  return {V{} + box.x1, V{} + box.y1, V{} + box.x2, V{} + box.y2};
+  return {Broadcast<V>(box.x1), Broadcast<V>(box.y1), Broadcast<V>(box.x2),
+          Broadcast<V>(box.y2)};
 }
 
 // Bit i is set where lane i of a comparison is true.
@@ -55,7 +56,8 @@ TFO_INLINE bool AnyOverlapsOf(const BoxRows<T>& kept, int64_t begin,
   using V = typename Lanes<T>::Vector;
   constexpr int kCount = Lanes<T>::kCount;
   const Box<V> corners = Repeat(box);
-  const V area = V{} + box.area, threshold = V{} + iou_threshold;
+  const V area = Broadcast<V>(box.area),
+          threshold = Broadcast<V>(iou_threshold);
   const auto overlaps = [&](int64_t at) {
     const Overlap<V> overlap = OverlapOf<kAnySize>(
         LoadBoxes(kept, at), Load(kept.area + at), corners, area);

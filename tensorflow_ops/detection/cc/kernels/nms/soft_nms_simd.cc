@@ -25,7 +25,7 @@ struct Decay {
   template <typename V>
   TFO_INLINE V Of(V iou) const {
     if (gaussian) return Exp(iou * iou * rate);
-    const V one = V{} + T(1);
+    const V one = Broadcast<V>(T(1));
     return iou >= iou_threshold ? one - iou : one;
   }
 };
@@ -67,7 +67,7 @@ class Best {
   }
 
  private:
-  V best_ = V{} + kLowest<T>;
+  V best_ = Broadcast<V>(kLowest<T>);
   Index places_ = Index{} - 1, here_;
 };
 
@@ -76,9 +76,9 @@ TFO_INLINE int64_t DecayScoresOf(const SoftNmsArgs<T>& args,
                                  const BoxRows<T>& boxes, int64_t n,
                                  const BoxRow<T>& taken, T* scores) {
   using V = typename Lanes<T>::Vector;
-  const Box<V> corners = {V{} + taken.x1, V{} + taken.y1, V{} + taken.x2,
-                          V{} + taken.y2};
-  const V area = V{} + taken.area;
+  const Box<V> corners = {Broadcast<V>(taken.x1), Broadcast<V>(taken.y1),
+                          Broadcast<V>(taken.x2), Broadcast<V>(taken.y2)};
+  const V area = Broadcast<V>(taken.area);
   const Decay<T> decay(args);
   Best<T> best;
   ForVectors<T>(n, [&](auto part, int64_t at) {

@@ -22,14 +22,14 @@ TFO_INLINE void AddSlopes(TapSpan<Tap> rows, TapSpan<Tap> columns,
     Product sum = {}, low = {}, high = {};  // over columns
     for (auto x = columns.begin; x < columns.end; ++x) {
       const Product product = product_of(y, x);
-      sum = MulAdd(Product{} + x->weight, product, sum);
-      low = MulAdd(Product{} + x->low, product, low);
-      high = MulAdd(Product{} + x->high, product, high);
+      sum = MulAdd(Broadcast<Product>(x->weight), product, sum);
+      low = MulAdd(Broadcast<Product>(x->low), product, low);
+      high = MulAdd(Broadcast<Product>(x->high), product, high);
     }
-    sums[0] = MulAdd(Product{} + y->low, sum, sums[0]);
-    sums[1] = MulAdd(Product{} + y->weight, low, sums[1]);
-    sums[2] = MulAdd(Product{} + y->high, sum, sums[2]);
-    sums[3] = MulAdd(Product{} + y->weight, high, sums[3]);
+    sums[0] = MulAdd(Broadcast<Product>(y->low), sum, sums[0]);
+    sums[1] = MulAdd(Broadcast<Product>(y->weight), low, sums[1]);
+    sums[2] = MulAdd(Broadcast<Product>(y->high), sum, sums[2]);
+    sums[3] = MulAdd(Broadcast<Product>(y->weight), high, sums[3]);
   }
   for (int i = 0; i < 4; ++i) d_box[i] += SumLanes(sums[i]);
 }

@@ -59,7 +59,7 @@ void AverageBin(const T* image, int64_t row, int64_t channels,
         constexpr int kVectors = decltype(vectors)::kValue;
         Vector<T> sums[kVectors] = {};
         for_pixels([&](Sum<T> weight, const T* pixel) {
-          const Vector<T> w = Vector<T>{} + weight;
+          const Vector<T> w = Broadcast<Vector<T>>(weight);
 #pragma GCC unroll 16
           for (int i = 0; i < kVectors; ++i) {
             sums[i] = MulAdd(w, Load(pixel + c + i * kCount), sums[i]);
@@ -78,7 +78,8 @@ void AverageBin(const T* image, int64_t row, int64_t channels,
       [&](int64_t c, int64_t n) {
         Vector<T> sums = {};
         for_pixels([&](Sum<T> weight, const T* pixel) {
-          sums = MulAdd(Vector<T>{} + weight, LoadFirst(pixel + c, n), sums);
+          sums = MulAdd(Broadcast<Vector<T>>(weight), LoadFirst(pixel + c, n),
+                        sums);
         });
         StoreFirst(sums, output + c, n);
       });
@@ -137,11 +138,12 @@ void AddBinRow(RowView<const T> d_output, Sum<T> weight,
           Vector<T> values[kVectors];
 #pragma GCC unroll 16
           for (int i = 0; i < kVectors; ++i) {
-            values[i] = Load(from + c + i * kCount) * (Vector<T>{} + weight);
+            values[i] =
+                Load(from + c + i * kCount) * Broadcast<Vector<T>>(weight);
             __builtin_prefetch(from + c + i * kCount + ahead);
           }
           for (auto x = bin.begin; x < bin.end; ++x) {
-            const Vector<T> w = Vector<T>{} + x->weight;
+            const Vector<T> w = Broadcast<Vector<T>>(x->weight);
             Sum<T>* const pixel = to + x->pixel * channels + c;
 #pragma GCC unroll 16
             for (int i = 0; i < kVectors; ++i) {
@@ -152,12 +154,12 @@ void AddBinRow(RowView<const T> d_output, Sum<T> weight,
         },
         [&](int64_t c, int64_t n) {
           const Vector<T> values =
-              LoadFirst(from + c, n) * (Vector<T>{} + weight);
+              LoadFirst(from + c, n) * Broadcast<Vector<T>>(weight);
           for (auto x = bin.begin; x < bin.end; ++x) {
             Sum<T>* const pixel = to + x->pixel * channels + c;
-            StoreFirst(
-                MulAdd(Vector<T>{} + x->weight, values, LoadFirst(pixel, n)),
-                pixel, n);
+            StoreFirst(MulAdd(Broadcast<Vector<T>>(x->weight), values,
+                              LoadFirst(pixel, n)),
+                       pixel, n);
           }
         });
   }

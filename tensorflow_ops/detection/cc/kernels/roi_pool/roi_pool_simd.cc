@@ -25,7 +25,7 @@ TFO_INLINE void PoolBin(const ImageView<const T>& view, PixelRange rows,
 #pragma GCC unroll 16
   for (int i = 0; i < kVectors; ++i) {
     best[i] = Load(image + first * channels + i * kCount);
-    at[i] = Index<T>{} + static_cast<typename Lanes<T>::Integer>(first);
+    at[i] = Broadcast<Index<T>>(static_cast<typename Lanes<T>::Integer>(first));
   }
   for (int64_t y = rows.begin; y < rows.end; ++y) {
     const T* pixel = image + (y * width + columns.begin) * channels;
@@ -52,7 +52,8 @@ void PoolBinTail(const ImageView<const T>& view, int64_t n, PixelRange rows,
   const int64_t width = view.width, channels = view.channels;
   const int64_t first = rows.begin * width + columns.begin;
   Vector<T> best = LoadFirst(image + first * channels, n);
-  Index<T> at = Index<T>{} + static_cast<typename Lanes<T>::Integer>(first);
+  Index<T> at =
+      Broadcast<Index<T>>(static_cast<typename Lanes<T>::Integer>(first));
   for (int64_t y = rows.begin; y < rows.end; ++y) {
     const T* pixel = image + (y * width + columns.begin) * channels;
     for (int64_t x = columns.begin; x < columns.end; ++x, pixel += channels) {

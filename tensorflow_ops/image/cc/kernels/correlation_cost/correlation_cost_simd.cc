@@ -310,7 +310,7 @@ TFO_INLINE void SumTile(const StepRow* rows, int64_t count,
 #pragma GCC unroll 6
       for (int p = 0; p < kPixels; ++p) {
         const Vector<V> factor =
-            Vector<V>{} + weights[weight + p * layout.weight_pixel];
+            Broadcast<Vector<V>>(weights[weight + p * layout.weight_pixel]);
         const V* const at = source + from + p * channels;
 #pragma GCC unroll 4
         for (int v = 0; v < kVectors; ++v) {
@@ -364,7 +364,7 @@ TFO_INLINE void SumNeighbors(const StepRow* rows, int64_t count,
       }
 #pragma GCC unroll 6
       for (int j = decltype(low)::kValue; j < decltype(high)::kValue; ++j) {
-        const Vector<V> factor = Vector<V>{} + weight[j * weight_pixel];
+        const Vector<V> factor = Broadcast<Vector<V>>(weight[j * weight_pixel]);
 #pragma GCC unroll 4
         for (int v = 0; v < kVectors; ++v) {
           sums[j][v] = MulAdd(factor, values[v], sums[j][v]);

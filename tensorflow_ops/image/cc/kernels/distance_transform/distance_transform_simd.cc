@@ -87,8 +87,9 @@ TFO_INLINE DoubleVector LoadSquares(const int32_t* from) {
   typedef int32_t Half __attribute__((vector_size(kVectorBytes / 2)));
   const DoubleVector v =
       __builtin_convertvector(LoadVector<Half>(from), DoubleVector);
-  return v >= double{kFarSquare<int32_t>} ? DoubleVector{} + __builtin_inf()
-                                          : v;
+  return v >= double{kFarSquare<int32_t>}
+             ? Broadcast<DoubleVector>(__builtin_inf())
+             : v;
 }
 
 // The roots of kFloats squares.
@@ -177,7 +178,7 @@ void ColumnDistances(const ColumnBlock<Bits>& block) {
     const char* const above = y > 0 ? to - block.distance_step : nullptr;
     if (columns >= kFloats) {
       ForOverlapping<kFloats>(columns, [&](int64_t at) {
-        IntVector d = IntVector{} + kNoZeroInColumn;
+        IntVector d = Broadcast<IntVector>(kNoZeroInColumn);
         if (above) d = LoadVector<IntVector>(above + 4 * at) + 1;
         d &= IsNonZero(pixels + at, block.magnitude);
         memcpy(to + 4 * at, &d, sizeof(d));

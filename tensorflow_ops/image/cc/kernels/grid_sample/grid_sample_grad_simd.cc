@@ -14,7 +14,8 @@ TFO_INLINE void AddScaled(Sum<T> weight, const T* from, int64_t n, Sum<T>* to) {
   constexpr int kCount = Lanes<T>::kCount;
   int64_t c = 0;
   for (; c + kCount <= n; c += kCount) {
-    Store(MulAdd(Vector<T>{} + weight, Load(from + c), Load(to + c)), to + c);
+    Store(MulAdd(Broadcast<Vector<T>>(weight), Load(from + c), Load(to + c)),
+          to + c);
   }
   for (; c < n; ++c) to[c] = MulAdd(weight, Sum<T>(LoadOne(from + c)), to[c]);
 }
@@ -223,7 +224,7 @@ void DotOneChannel(const SampleTaps<Sum<T>>& taps,
     for (int t = 0; t < taps.count; ++t) {
       const Vector<T> y = Load(slopes.y[t] + i), x = Load(slopes.x[t] + i);
       const Vector<T> used =
-          (y != 0) | (x != 0) ? Vector<T>{} + 1 : Vector<T>{};
+          (y != 0) | (x != 0) ? Broadcast<Vector<T>>(1) : Vector<T>{};
       Store(MulAdd(up, Gather(image, taps.pixel[t] + i, used), Vector<T>{}),
             dots->values[t] + i);
     }

@@ -74,7 +74,7 @@ TFO_INLINE void SampleTapsOf(const CountedTaps<T, kMax>& taps, int64_t channels,
         Vector<T> sums[kVectors] = {};
 #pragma GCC unroll 4
         for (int t = 0; t < count; ++t) {
-          const Vector<T> weight = Vector<T>{} + taps.weight[t];
+          const Vector<T> weight = Broadcast<Vector<T>>(taps.weight[t]);
           const T* const at = taps.at[t] + c;
 #pragma GCC unroll 4
           for (int v = 0; v < kVectors; ++v) {
@@ -101,7 +101,7 @@ TFO_INLINE void SampleTapsOf(const CountedTaps<T, kMax>& taps, int64_t channels,
         }
         Vector<T> sums = {};
         for (int t = 0; t < count; ++t) {
-          sums = MulAdd(Vector<T>{} + taps.weight[t],
+          sums = MulAdd(Broadcast<Vector<T>>(taps.weight[t]),
                         LoadFirst(taps.at[t] + c, n), sums);
         }
         StoreFirst(sums, output + c, n);

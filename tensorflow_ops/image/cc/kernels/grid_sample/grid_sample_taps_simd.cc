@@ -89,7 +89,7 @@ TFO_INLINE typename Lanes<C>::Index PixelIndex(typename Lanes<C>::Vector pixel,
                                                int32_t size) {
   using Index = typename Lanes<C>::Index;
   const Index index = __builtin_convertvector(pixel, Index);
-  const Index last = Index{} + (size - 1);
+  const Index last = Broadcast<Index>(size - 1);
   return index > last ? last : index;
 }
 
@@ -169,7 +169,7 @@ void FindRowsOf(const GridSampleSpec& args, const C* grid,
   for (int64_t i = 0; i < PaddedCount<C>(span); i += kCount) {
     const auto y =
         TapsOf<kAxis, V>(axis, Load(at.y + i), flow ? Load(at.own_y + i) : V{});
-    V low = V{} + static_cast<C>(axis.size - 1), high = V{} - 1;
+    V low = Broadcast<V>(static_cast<C>(axis.size - 1)), high = V{} - 1;
 #pragma GCC unroll 4
     for (int k = 0; k < kAxis; ++k) {
       const auto is_read = y.weight[k] != 0;

@@ -28,8 +28,8 @@ struct AxisTaps {
 
 template <typename V>
 TFO_FORMULA V Clip(V v, ScalarOf<V> low, ScalarOf<V> high) {
-  v = v < low ? V{} + low : v;
-  return v > high ? V{} + high : v;
+  v = v < low ? Broadcast<V>(low) : v;
+  return v > high ? Broadcast<V>(high) : v;
 }
 
 // a modulo a period of at least 1, exactly; NaN for an infinite a >= 0.
@@ -72,10 +72,10 @@ TFO_FORMULA V PlaceOf(const ImageAxis<C>& axis, V coordinate, V own) {
       return coordinate;
     default:
       if (!axis.align_corners) {
-        return (Product<V>(coordinate + 1, V{} + size) - 1) / 2;
+        return (Product<V>(coordinate + 1, Broadcast<V>(size)) - 1) / 2;
       }
       const V half = (coordinate + 1) / 2;
-      const V place = Product<V>(half, V{} + (size - 1));
+      const V place = Product<V>(half, Broadcast<V>(size - 1));
       // Infinity stays, on an axis of one pixel, too.
       return place == place ? place : half;
   }
@@ -167,7 +167,7 @@ TFO_FORMULA AxisTaps<V, 4> CubicTaps(const ImageAxis<C>& axis, V place) {
 template <int kCount, typename V, typename C>
 TFO_FORMULA AxisTaps<V, kCount> TapsAt(const ImageAxis<C>& axis, V place) {
   const C last = static_cast<C>(axis.size - 1);
-  V slope = V{} + axis.scale;
+  V slope = Broadcast<V>(axis.scale);
   AxisTaps<V, kCount> taps;
   if constexpr (kCount == 4) {
     taps = CubicTaps<V>(axis, place);
@@ -185,7 +185,7 @@ TFO_FORMULA AxisTaps<V, kCount> TapsAt(const ImageAxis<C>& axis, V place) {
     taps.nan = place - place;
     if constexpr (kCount == 1) {
       taps.pixel[0] = RoundEven(place);
-      taps.weight[0] = V{} + 1;
+      taps.weight[0] = Broadcast<V>(1);
       taps.slope[0] = V{};
     } else {
       const V low = Floor(place), fraction = place - low;
@@ -194,7 +194,7 @@ TFO_FORMULA AxisTaps<V, kCount> TapsAt(const ImageAxis<C>& axis, V place) {
       taps.slope[0] = V{} - 1;
       taps.pixel[1] = low + 1;
       taps.weight[1] = fraction;
-      taps.slope[1] = V{} + 1;
+      taps.slope[1] = Broadcast<V>(1);
     }
   }
   TFO_UNROLL

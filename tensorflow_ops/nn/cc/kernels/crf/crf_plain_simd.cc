@@ -19,7 +19,7 @@ inline constexpr double kLowestTop = 0x1p400, kHighestTop = 0x1p500;
 inline constexpr double kMostUnit = 0x1p400;
 
 static TFO_INLINE V PowerOf(int64_t exponent) {
-  return S::PowerOfTwo(S::I{} + exponent);
+  return S::PowerOfTwo(Broadcast<S::I>(exponent));
 }
 // Numbers that are not 0 and below the limit.
 static TFO_INLINE S::I TooSmall(V v) { return (v < kLeast) & (v > 0.0); }
@@ -64,7 +64,7 @@ static TFO_INLINE bool ComputeEmissions(const T* logits, int64_t tags,
   // For all dtypes but float64 an error of 1e-11 is none.
   constexpr int kTerms =
       std::is_same_v<T, double> ? S::Constants::kExpTerms : 8;
-  const V one = V{} + 1.0;
+  const V one = Broadcast<V>(1.0);
   S::I good = ~S::I{};
   for (int64_t i = 0; i < stride; i += kCount) {
     const V score = Load(row + i), below = score - top;
@@ -95,7 +95,7 @@ static TFO_INLINE void ForSums(const CrfMatrix& matrix, const double* from,
     }
     const double* row = matrix.plain + at;
     const auto add = [&](int64_t i, V* chain) {
-      const V p = V{} + from[i];
+      const V p = Broadcast<V>(from[i]);
 #pragma GCC unroll 8
       for (int k = 0; k < kVectors; ++k) {
         chain[k] = MulAdd(p, Load(row + k * kCount), chain[k]);
@@ -175,7 +175,8 @@ bool CrfPlainForward(const CrfMatrix& matrix, const T* logits,
     sum += Load(rows.paths + last * stride + i);
   }
   const S normal =
-      S{V{} + SumLanes(sum), S::I{} + rows.exponents[last]}.Normalized();
+      S{Broadcast<V>(SumLanes(sum)), Broadcast<S::I>(rows.exponents[last])}
+          .Normalized();
   *total = {normal.mantissa[0], normal.exponent[0],
             LogOfScaled(normal.mantissa[0], normal.exponent[0])};
   return true;
@@ -261,7 +262,7 @@ static TFO_INLINE void AddProducts(const CrfPlainRows& rows, int64_t begin,
     for (int k = 0; k < kVectors; ++k) columns[k] = Load(after + k * kCount);
 #pragma GCC unroll 4
     for (int r = 0; r < kRows; ++r) {
-      const V p = V{} + before[r];
+      const V p = Broadcast<V>(before[r]);
 #pragma GCC unroll 4
       for (int k = 0; k < kVectors; ++k) {
         sums[r][k] = MulAdd(p, columns[k], sums[r][k]);

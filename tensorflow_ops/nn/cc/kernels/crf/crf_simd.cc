@@ -62,7 +62,7 @@ static TFO_INLINE void BestSums(const double* transitions, const double* from,
 #pragma GCC unroll 8
     for (int k = 0; k < kVectors; ++k) best[k] = V{} - INFINITY;
     for (int64_t i = 0; i < tags; ++i) {
-      const V way = V{} + from[i];
+      const V way = Broadcast<V>(from[i]);
       const double* const row = transitions + i * stride + at;
 #pragma GCC unroll 8
       for (int k = 0; k < kVectors; ++k) {
@@ -106,7 +106,8 @@ static TFO_INLINE int32_t BestBefore(const double* from,
   if (best[0] == -INFINITY) return 0;
   S::I lane;
   for (int k = 0; k < kCount; ++k) lane[k] = k;
-  V first = V{} + INFINITY;  // as doubles, which have a minimum at all levels
+  V first =
+      Broadcast<V>(INFINITY);  // as doubles, which have a minimum at all levels
   for (int64_t i = 0; i < stride; i += kCount) {
     const V at = __builtin_convertvector(lane + i, V);
     const V score = Load(from + i) + Load(transitions + i);

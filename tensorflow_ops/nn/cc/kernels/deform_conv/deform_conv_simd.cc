@@ -28,7 +28,7 @@ void SampleColumns(const TapRows<C>& taps, const ChannelsView<T>& features,
 #pragma GCC unroll 4
     for (int i = 0; i < 4; ++i) {
       corners[i] = CornerOf(tap, i, features);
-      weights[i] = Vector{} + tap.mask * tap.weights[i];
+      weights[i] = Broadcast<Vector>(tap.mask * tap.weights[i]);
     }
     if (tap.pixels[1] < 0 && tap.pixels[2] < 0 && tap.pixels[3] < 0) {
       // A whole pixel, or nothing: as training starts, all taps.
@@ -86,7 +86,7 @@ void ScatterColumns(const TapRows<C>& taps, int64_t num_taps, int64_t tap_step,
         const int64_t pixel = tap.pixels[i];
         if (pixel < begin || pixel >= end || tap.weights[i] == 0) continue;
         C* const to = sums + pixel * pixel_stride;
-        const Vector weight = Vector{} + tap.mask * tap.weights[i];
+        const Vector weight = Broadcast<Vector>(tap.mask * tap.weights[i]);
         ForVectors<C>(count, [&](auto part, int64_t c) {
           part.Store(
               MulAdd(weight, part.Load(from + c, 0), part.Load(to + c, 0)),

@@ -91,7 +91,7 @@ static TFO_INLINE void FindCorners(const AttentionPoints<C>& points,
     if constexpr (kSlopes) {
       Store(fy, scratch.numbers + kYFraction * points.padded + at);
       Store(fx, scratch.numbers + kXFraction * points.padded + at);
-      Store(valid ? V{} + C(1) : V{},
+      Store(valid ? Broadcast<V>(C(1)) : V{},
             scratch.numbers + kValid * points.padded + at);
     }
   }
@@ -127,7 +127,8 @@ static TFO_INLINE void FindRows(const AttentionPoints<C>& points,
   constexpr int kCount = Lanes<double>::kCount;
   const int64_t bytes = view.stride * static_cast<int64_t>(sizeof(T));
   const auto first_row = reinterpret_cast<int64_t>(view.data);
-  const Addresses no_row = Addresses{} + reinterpret_cast<int64_t>(none);
+  const Addresses no_row =
+      Broadcast<Addresses>(reinterpret_cast<int64_t>(none));
   for (int64_t p = 0; p < points.count; p += kCount) {
     Addresses first_pixel;
     memcpy(&first_pixel, points.first_pixel + p, sizeof(first_pixel));

@@ -17,7 +17,7 @@ struct LabelSmoothing {
   LabelSmoothing(double smoothing, int64_t classes)
       : keep(1 - smoothing), each(smoothing / static_cast<double>(classes)) {}
   TFO_FORMULA_METHOD V operator()(V label) const {
-    return MulAdd(label, V{} + keep, V{} + each);
+    return MulAdd(label, Broadcast<V>(keep), Broadcast<V>(each));
   }
 };
 
@@ -83,7 +83,7 @@ struct RowFunction<CrossEntropyGradArgs<T>> {
     s.rest = row.Load(args.sums.rest);
     return {s.shift(), row.Load(args.label_sum) * s.Inverse(),
             row.Load(args.d_loss), s.Log(),
-            s.rest == Value(-1) ? V{} : V{} + Value(1)};
+            s.rest == Value(-1) ? V{} : Broadcast<V>(Value(1))};
   }
   template <typename Inputs, typename At>
   TFO_FORMULA_METHOD void Map(const Constants& row, const Inputs& in, At,

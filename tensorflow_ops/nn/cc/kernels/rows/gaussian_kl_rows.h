@@ -20,7 +20,7 @@ TFO_FORMULA_METHOD GaussianDifference<V> DifferenceOf(const Inputs& in) {
   using Value = ScalarOf<V>;
   const V q_mean = in(0), q_log = in(1);
   if constexpr (kUnit) {
-    return {q_log, V{} + Value(1), q_mean};
+    return {q_log, Broadcast<V>(Value(1)), q_mean};
   } else {
     const V p_log = in(3), means = q_mean - in(2);
     // The square root: a square overflows before the result does.

@@ -64,7 +64,7 @@ struct RowFunction<LabelLossArgs<T>> {
   }
   template <typename Inputs>
   TFO_FORMULA_METHOD V Target(const Inputs&) const {
-    return V{} + Value(1);
+    return Broadcast<V>(Value(1));
   }
   template <typename Row>
   TFO_FORMULA_METHOD int Finish(const State& s, const Row& row) const {
@@ -81,7 +81,7 @@ struct RowFunction<LabelLossArgs<T>> {
     if (const Value z = args.options.z_loss; z != 0) {
       loss += z * (shift + log) * (shift + log);
     }
-    loss = labels.bad != 0 ? V{} + static_cast<Value>(NAN) : loss;
+    loss = labels.bad != 0 ? Broadcast<V>(static_cast<Value>(NAN)) : loss;
     loss = labels.ignored != 0 ? V{} : loss;
     row.Store(args.options.log_prob ? -loss : loss, args.loss);
     row.Store(s.max, args.sums.largest);
@@ -119,7 +119,7 @@ struct RowFunction<LabelLossGradArgs<T>> {
     const V inverse = s.Inverse();
     V d = row.Load(args.d_loss);
     d = args.options.log_prob ? -d : d;
-    d = labels.bad != 0 ? V{} + static_cast<Value>(NAN) : d;
+    d = labels.bad != 0 ? Broadcast<V>(static_cast<Value>(NAN)) : d;
     const Value smoothing = args.options.label_smoothing;
     const Value each = smoothing / static_cast<Value>(args.classes);
     // z_loss adds 2 z lse p to the gradient of each logit.
@@ -136,8 +136,9 @@ struct RowFunction<LabelLossGradArgs<T>> {
     const V p_minus_1 =
         labels.logit == s.max ? -s.rest * inverse : p - Value(1);
     c.at_label = d * (p_minus_1 + more * p + (smoothing - each));
-    c.keep =
-        (labels.ignored != 0) | (s.rest == Value(-1)) ? V{} : V{} + Value(1);
+    c.keep = (labels.ignored != 0) | (s.rest == Value(-1))
+                 ? V{}
+                 : Broadcast<V>(Value(1));
     return c;
   }
   template <typename Constants, typename Inputs, typename At>

@@ -30,12 +30,14 @@ struct OneRow {
   int64_t row, begin;
   bool writes;
 
-  TFO_INLINE V Load(const Value* of_rows) const { return V{} + of_rows[row]; }
+  TFO_INLINE V Load(const Value* of_rows) const {
+    return Broadcast<V>(of_rows[row]);
+  }
   TFO_INLINE void Store(V v, Value* of_rows) const { of_rows[row] = v[0]; }
   // per_row(row) for each row, in its lane.
   template <typename PerRow>
   TFO_INLINE V Gather(const PerRow& per_row) const {
-    return V{} + per_row(row);
+    return Broadcast<V>(per_row(row));
   }
   TFO_INLINE void ReportBad(int64_t bad, int64_t* bad_row) const {
     if (writes) ReportBadRow(bad, bad_row);

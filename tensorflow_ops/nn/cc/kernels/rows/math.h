@@ -32,24 +32,24 @@ static TFO_INLINE void AddWhereNotEqual(FloatVector x, FloatVector y,
         reinterpret_cast<__m512>(v)));
   };
   sum = add(sum, e);
-  count = add(count, FloatVector{} + 1.0f);
+  count = add(count, Broadcast<FloatVector>(1.0f));
 #else
   sum += x == y ? FloatVector{} : e;
-  count += x == y ? FloatVector{} : FloatVector{} + 1.0f;
+  count += x == y ? FloatVector{} : Broadcast<FloatVector>(1.0f);
 #endif
 }
 static TFO_INLINE void AddWhereNotEqual(DoubleVector x, DoubleVector y,
                                         DoubleVector e, DoubleVector& sum,
                                         DoubleVector& count) {
   sum += x == y ? DoubleVector{} : e;
-  count += x == y ? DoubleVector{} : DoubleVector{} + 1.0;
+  count += x == y ? DoubleVector{} : Broadcast<DoubleVector>(1.0);
 }
 
 // Clamps x to where e^x underflows to zero, so that the result may be
 // multiplied by zero. Keeps NaN.
 template <typename V>
 TFO_FORMULA V ClampForExp(V x) {
-  return Max(V{} + math_internal::Constants<V>::kLowest, x);
+  return Max(Broadcast<V>(math_internal::Constants<V>::kLowest), x);
 }
 // e^x of a clamped x <= 0.
 template <typename V>
@@ -76,17 +76,17 @@ TFO_FORMULA Vec<T> ExpOfDifference(Vec<T> x) {
 static TFO_INLINE FloatVector ExpTerm(FloatVector x) {
 #if defined(__FMA__) || defined(__aarch64__)
   using C = math_internal::Constants<FloatVector>;
-  const FloatVector n =
-      MulAdd(x, FloatVector{} + C::kLog2E, FloatVector{} + C::kShift) -
-      C::kShift;
+  const FloatVector n = MulAdd(x, Broadcast<FloatVector>(C::kLog2E),
+                               Broadcast<FloatVector>(C::kShift)) -
+                        C::kShift;
   const FloatVector r = MulAdd(n, FloatVector{} - 0.693147182f, x);
   // e^r on |r| <= ln(2) / 2, by least relative error.
-  FloatVector p = FloatVector{} + 0.00829030667f;
-  p = MulAdd(p, r, FloatVector{} + 0.0418979786f);
-  p = MulAdd(p, r, FloatVector{} + 0.166676372f);
-  p = MulAdd(p, r, FloatVector{} + 0.499991506f);
-  p = MulAdd(p, r, FloatVector{} + 0.999999702f);
-  p = MulAdd(p, r, FloatVector{} + 1.0f);
+  FloatVector p = Broadcast<FloatVector>(0.00829030667f);
+  p = MulAdd(p, r, Broadcast<FloatVector>(0.0418979786f));
+  p = MulAdd(p, r, Broadcast<FloatVector>(0.166676372f));
+  p = MulAdd(p, r, Broadcast<FloatVector>(0.499991506f));
+  p = MulAdd(p, r, Broadcast<FloatVector>(0.999999702f));
+  p = MulAdd(p, r, Broadcast<FloatVector>(1.0f));
   return math_internal::Scale</*kNegative=*/true>(p, n, x);
 #else
   return ExpOfClamped(x);
@@ -147,12 +147,13 @@ TFO_FORMULA V ExpMinusTangent(V x) {
   using Value = ScalarOf<V>;
   const auto is_near = (x < Value(1)) & (x > Value(-1));
   // x^2/2 (1 + x/3 (1 + x/4 (...)))
-  V series = V{} + Value(1);
+  V series = Broadcast<V>(Value(1));
   TFO_UNROLL for (int k = sizeof(Value) == 4 ? 11 : 19; k >= 3; --k) {
-    series = MulAdd(series * x, V{} + Value(1) / k, V{} + Value(1));
+    series =
+        MulAdd(series * x, Broadcast<V>(Value(1) / k), Broadcast<V>(Value(1)));
   }
   // Infinity minus a finite number is infinity.
-  const V finite = x < Value(1e30) ? x : V{} + Value(1e30);
+  const V finite = x < Value(1e30) ? x : Broadcast<V>(Value(1e30));
   return is_near ? Value(0.5) * x * x * series : Exp(x) - Value(1) - finite;
 }
 

@@ -50,7 +50,7 @@ struct SumsState {
     state[1] = FirstLane(second);
   }
   TFO_FORMULA_METHOD static SumsState Read(const Value* state) {
-    return {V{} + state[0], V{} + state[1]};
+    return {Broadcast<V>(state[0]), Broadcast<V>(state[1])};
   }
 };
 
@@ -82,7 +82,7 @@ struct SoftmaxState {
     const V below = ClampForExp(max - to);
     const V factor = ExpOfClamped(below);
     const auto is_top = max == m;
-    Scaled s{is_top ? V{} + Value(1) : V{},
+    Scaled s{is_top ? Broadcast<V>(Value(1)) : V{},
              is_top ? rest : (rest + Value(1)) * factor, first, second};
     if constexpr (kAlso == AlsoSums::kWeighted) {
       s.second = factor * MulAdd(below, rest + Value(1), second);
@@ -128,7 +128,8 @@ struct SoftmaxState {
     state[3] = FirstLane(second);
   }
   TFO_FORMULA_METHOD static SoftmaxState Read(const Value* state) {
-    return {V{} + state[0], V{} + state[1], V{} + state[2], V{} + state[3]};
+    return {Broadcast<V>(state[0]), Broadcast<V>(state[1]),
+            Broadcast<V>(state[2]), Broadcast<V>(state[3])};
   }
 };
 

@@ -84,8 +84,8 @@ bool CtcEmissions(const CtcFrames<T>& frames, const CtcLattice<Value>& lattice,
     finite &= sums.Read(frames, lattice.first_row + first, count);
     sums.SetBlanks(lattice.blanks, first, count, least);
     for (int64_t i = 0; i < count; ++i) {
-      const auto shift = typename S::V{} + Value(sums.shifts[i]);
-      const auto log = typename S::V{} + Value(sums.logs[i]);
+      const auto shift = Broadcast<typename S::V>(Value(sums.shifts[i]));
+      const auto log = Broadcast<typename S::V>(Value(sums.logs[i]));
       const int64_t at = (first + i) * lattice.stride + kStateGuard;
       Value* const mantissas = lattice.emissions.mantissas + at;
       auto* const exponents = lattice.emissions.exponents + at;

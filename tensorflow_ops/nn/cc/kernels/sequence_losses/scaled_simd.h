@@ -54,7 +54,8 @@ struct ScaledVector {
   // 2^k for k <= 127 (1023); tiny, not 0, for low ones.
   static TFO_INLINE V PowerOfTwo(I k) {
     constexpr Exponent kBias = Constants::kBias;
-    const I biased = MaxOf(Plus(k, I{} + kBias), I{} + Exponent(1));
+    const I biased =
+        MaxOf(Plus(k, Broadcast<I>(kBias)), Broadcast<I>(Exponent(1)));
     return reinterpret_cast<V>(biased << Constants::kFractionBits);
   }
 
@@ -68,12 +69,12 @@ struct ScaledVector {
     const I more = (bits >> Constants::kFractionBits) - Constants::kBias;
     const V one_to_two = reinterpret_cast<V>((bits & kFraction) | kOne);
     return {is_zero ? V{} : one_to_two,
-            is_zero ? I{} + Limits::kZero : Plus(exponent, more)};
+            is_zero ? Broadcast<I>(Limits::kZero) : Plus(exponent, more)};
   }
   // Zero where `mask` is zero.
   TFO_INLINE ScaledVector Where(I mask) const {
     return {reinterpret_cast<V>(reinterpret_cast<I>(mantissa) & mask),
-            mask ? exponent : I{} + Limits::kZero};
+            mask ? exponent : Broadcast<I>(Limits::kZero)};
   }
 
   friend TFO_INLINE ScaledVector operator*(const ScaledVector& a,
@@ -105,9 +106,9 @@ static TFO_INLINE ScaledVector<double> ScaledExp(
   using S = ScaledVector<double>;
   using C = S::Constants;
   const S::I is_zero = x == -INFINITY;
-  x = Max(DoubleVector{} + S::Limits::kLowestFactor * kLn2, x);
-  const DoubleVector shift = DoubleVector{} + C::kShift;
-  const DoubleVector n = MulAdd(x, DoubleVector{} + C::kLog2E, shift);
+  x = Max(Broadcast<DoubleVector>(S::Limits::kLowestFactor * kLn2), x);
+  const DoubleVector shift = Broadcast<DoubleVector>(C::kShift);
+  const DoubleVector n = MulAdd(x, Broadcast<DoubleVector>(C::kLog2E), shift);
   const DoubleVector whole = n - shift;
   const DoubleVector rest =
       MulAdd(whole, DoubleVector{} - C::kLn2Low,
@@ -118,7 +119,7 @@ static TFO_INLINE ScaledVector<double> ScaledExp(
   lowest = counted < lowest ? counted : lowest;
   return {is_zero ? DoubleVector{}
                   : math_internal::ExpOf</*kNegative=*/false>(rest),
-          is_zero ? S::I{} + S::Limits::kZero : exponent};
+          is_zero ? Broadcast<typename S::I>(S::Limits::kZero) : exponent};
 }
 
 // The same for x - shift - log, in double: the exponent is split off before
@@ -136,10 +137,11 @@ static TFO_INLINE ScaledVector<float> ScaledSoftmax(
 #pragma GCC unroll 2
   for (int i = 0; i < 2; ++i) {
     const DoubleVector d =
-        Max(DoubleVector{} + S::Limits::kLowestFactor * kLn2, differences[i]);
-    const DoubleVector rounding = DoubleVector{} + C::kShift;
+        Max(Broadcast<DoubleVector>(S::Limits::kLowestFactor * kLn2),
+            differences[i]);
+    const DoubleVector rounding = Broadcast<DoubleVector>(C::kShift);
     const DoubleVector whole =
-        MulAdd(d, DoubleVector{} + C::kLog2E, rounding) - rounding;
+        MulAdd(d, Broadcast<DoubleVector>(C::kLog2E), rounding) - rounding;
     rests[i] = __builtin_convertvector(MulAdd(whole, DoubleVector{} - kLn2, d),
                                        HalfOfFloats);
     exponents[i] = __builtin_convertvector(whole, HalfOfInts);
@@ -151,7 +153,7 @@ static TFO_INLINE ScaledVector<float> ScaledSoftmax(
   lowest = counted < lowest ? counted : lowest;
   return {
       is_zero ? FloatVector{} : math_internal::ExpOf</*kNegative=*/false>(rest),
-      is_zero ? S::I{} + S::Limits::kZero : exponent};
+      is_zero ? Broadcast<typename S::I>(S::Limits::kZero) : exponent};
 }
 static TFO_INLINE ScaledVector<double> ScaledSoftmax(
     DoubleVector x, DoubleVector shift, DoubleVector log,
@@ -175,8 +177,8 @@ template <typename Value>
 static TFO_INLINE ScaledVector<Value> Broadcast(const ScaledRows<Value>& rows,
                                                 int64_t at) {
   using S = ScaledVector<Value>;
-  return {typename S::V{} + rows.mantissas[at],
-          typename S::I{} + rows.exponents[at]};
+  return {Broadcast<typename S::V>(rows.mantissas[at]),
+          Broadcast<typename S::I>(rows.exponents[at])};
 }
 // Zeros values [begin, begin + size).
 template <typename Value>
@@ -189,7 +191,7 @@ static TFO_INLINE void ClearRow(const ScaledRows<Value>& rows, int64_t begin,
 }
 // The logarithm of mantissa * 2^exponent.
 static TFO_INLINE double LogOfScaled(double mantissa, int64_t exponent) {
-  const DoubleVector log = Log(DoubleVector{} + mantissa);
+  const DoubleVector log = Log(Broadcast<DoubleVector>(mantissa));
   return mantissa == 0 ? -INFINITY
                        : log[0] + static_cast<double>(exponent) * kLn2;
 }
@@ -209,7 +211,7 @@ static TFO_INLINE typename Lanes<Value>::Vector Shares(
     typename ScaledLimits<Value>::Exponent exponent) {
   using S = ScaledVector<Value>;
   const auto difference =
-      S::Minus(product.exponent, typename S::I{} + exponent);
+      S::Minus(product.exponent, Broadcast<typename S::I>(exponent));
   const typename S::V share =
       product.mantissa * inverse_mantissa * S::PowerOfTwo(difference);
   // PowerOfTwo is not 0.

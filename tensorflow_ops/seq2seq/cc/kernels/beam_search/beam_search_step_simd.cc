@@ -116,7 +116,7 @@ struct BeamReader {
   void Collect(const E* x, int64_t token, int64_t n, Value bound) const {
     ForVectors<E>(n, [&](auto vectors, int64_t at) {
       uint32_t lanes =
-          IsGreater<kOrEqual>(vectors.Load(x + at, kNone), V{} + bound);
+          IsGreater<kOrEqual>(vectors.Load(x + at, kNone), Broadcast<V>(bound));
       if (__builtin_expect(lanes == 0, 1)) return;
       if (forbidden != nullptr) {
         lanes &=

@@ -16,7 +16,7 @@ static int64_t FindLargest(const T* row, int64_t n, Accumulator<T> largest) {
     V found = V{};
     ForVectors<T>(size, [&](auto part, int64_t at) {
       const V v = part.Load(row + begin + at, -static_cast<Value>(INFINITY));
-      found = v >= V{} + largest ? V{} + Value(1) : found;
+      found = v >= Broadcast<V>(largest) ? Broadcast<V>(Value(1)) : found;
     });
     if (VectorLanes::Max(found)[0] == 0) continue;
     for (int64_t i = begin; i < begin + size; ++i) {
