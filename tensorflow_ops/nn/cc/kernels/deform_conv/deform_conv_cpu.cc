@@ -91,8 +91,8 @@ Error DeformConv(const Cpu& cpu, const DeformConvArgs<T>& args) {
           const int64_t rows = std::min(tile_rows, OutputsOf(args) - first);
           const T* const features =
               args.features + image * PixelsOf(args) * args.channels;
-          deform_conv::FindTaps<deform_conv::TapUse::kOutput>(
-              args, image, first, rows, taps.data());
+          deform_conv::FindTaps<TapUse::kOutput>(args, image, first, rows,
+                                                 taps.data());
           for (int64_t group = 0; group < args.groups; ++group) {
             for (int64_t m = 0; m < rows; ++m) {
               std::copy_n(&bias[group * padded], padded,

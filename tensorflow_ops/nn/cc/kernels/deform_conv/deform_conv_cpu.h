@@ -7,7 +7,6 @@
 #include <cstdint>
 #include <vector>
 
-#include "tensorflow_ops/core/cc/bilinear.h"
 #include "tensorflow_ops/core/cc/gemm_simd.h"
 #include "tensorflow_ops/core/cc/int_math.h"
 #include "tensorflow_ops/core/cc/scratch.h"
@@ -23,56 +22,17 @@ double CyclesPerOutput(const DeformConvShape& args) {
   return 1.0 * DepthOf(args) * args.out_channels / (64 / sizeof(T));
 }
 
-// The use of taps. kOutput: a tap with a NaN offset has a NaN weight; for other
-// uses, nothing is read there. kSlopes: corners of weight 0 count, too.
-enum class TapUse { kOutput, kSlopes, kFilters };
-
 // Finds all taps of `count` outputs of an image from `first` on, [count][tap]
 // [offset group].
 template <TapUse kUse, typename T, typename C = Accumulator<T>>
 void FindTaps(const DeformConvInputs<T>& args, int64_t image, int64_t first,
               int64_t count, DeformTap<C>* taps) {
-  const int64_t all = TapsOf(args);
-  for (int64_t m = 0; m < count; ++m) {
-    const int64_t output = image * OutputsOf(args) + first + m;
-    const int64_t p = (first + m) / args.out_width;
-    const int64_t q = (first + m) % args.out_width;
-    const int64_t per_output = all * args.offset_groups;
-    const C* const offsets = args.offsets + 2 * output * per_output;
-    for (int64_t t = 0; t < all; ++t) {
-      const C base_y = static_cast<C>(p * args.stride_y - args.top +
-                                      t / args.kernel_width * args.dilation_y);
-      const C base_x = static_cast<C>(q * args.stride_x - args.left +
-                                      t % args.kernel_width * args.dilation_x);
-      for (int64_t g = 0; g < args.offset_groups; ++g) {
-        const int64_t channel = g * all + t;
-        const C y = base_y + offsets[2 * channel];
-        const C x = base_x + offsets[2 * channel + 1];
-        DeformTap<C>& tap = *taps++;
-        tap = {{-1, -1, -1, -1}, {0, 0, 0, 0}, 0, 0, 1};
-        if (args.mask != nullptr) {
-          tap.mask = Widen(args.mask[output * per_output + channel]);
-        }
-        BilinearCell<C> cell;
-        if (!FindCell(y, x, args.height, args.width, &cell)) {
-          if (kUse == TapUse::kOutput && (y != y || x != x)) {
-            tap.weights[0] = y + x;
-          }
-          continue;
-        }
-        tap.y_fraction = cell.y_fraction;
-        tap.x_fraction = cell.x_fraction;
-        for (int i = 0; i < 4; ++i) {
-          const C weight = CornerWeight(cell, i);
-          if (!HasCorner(cell, i, args.height, args.width)) continue;
-          if (kUse != TapUse::kSlopes && weight == 0) continue;
-          tap.pixels[i] =
-              static_cast<int32_t>(CornerPixel(cell, i, args.width));
-          tap.weights[i] = weight;
-        }
-      }
-    }
-  }
+  const int64_t output = image * OutputsOf(args) + first;
+  const int64_t per_output = TapsOf(args) * args.offset_groups;
+  const T* const mask =
+      args.mask == nullptr ? nullptr : args.mask + output * per_output;
+  TFO_DISPATCH(FindTaps<kUse, T>)
+  (args, args.offsets + 2 * output * per_output, mask, first, count, taps);
 }
 
 // Channels that follow each other within a group and an offset group.

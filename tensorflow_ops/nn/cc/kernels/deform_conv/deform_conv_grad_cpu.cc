@@ -11,7 +11,6 @@ namespace {
 
 using deform_conv::FindTaps;
 using deform_conv::Segment;
-using deform_conv::TapUse;
 
 // a + fraction * (b - a), where a number of weight 0 may be NaN.
 template <typename C>

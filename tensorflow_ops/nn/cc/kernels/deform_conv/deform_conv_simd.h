@@ -7,8 +7,13 @@
 
 #include "tensorflow_ops/core/cc/cpu_dispatch.h"
 #include "tensorflow_ops/core/cc/float16.h"
+#include "tensorflow_ops/nn/cc/kernels/deform_conv/deform_conv.h"
 
 namespace tfo {
+
+// The use of taps. kOutput: a tap with a NaN offset has a NaN weight; for other
+// uses, nothing is read there. kSlopes: corners of weight 0 count, too.
+enum class TapUse { kOutput, kSlopes, kFilters };
 
 // Where a tap of an output reads. Corner i of its cell is (i / 2, i % 2).
 template <typename C>
@@ -34,6 +39,12 @@ struct ChannelsView {
 };
 
 TFO_PER_CPU_LEVEL(
+    // Finds all taps of `count` outputs of an image from `first` on, [count]
+    // [tap][offset group]. `offsets` and `mask` are the first output's.
+    template <TapUse kUse, typename T, typename C = Accumulator<T>>
+    void FindTaps(const DeformConvShape& shape, const C* offsets, const T* mask,
+                  int64_t first, int64_t count, DeformTap<C>* taps);
+
     // Writes the samples times the mask to columns, a row of kGemmStride each.
     template <typename T, typename C = Accumulator<T>>
     void SampleColumns(const TapRows<C>& taps, const ChannelsView<T>& features,
