@@ -326,6 +326,22 @@ void CheckSpoiled() {
   }
 }
 
+// Scores of up to 1e11, which float32 rounds by more than e^x can tell apart.
+template <typename T, typename Device = Cpu>
+void CheckHugeScores() {
+  for (int option = -1; option < kNumOptions; ++option) {
+    Problem<T> p = MakeProblem<T>({1, 9, 230, 2, 1, 8, 3});
+    for (T& x : p.query) x = Narrow<T>(Widen(x) * 6e4f);
+    for (T& x : p.key) x = Narrow<T>(Widen(x) * 6e4f);
+    // So that gradients are about 1.
+    for (T& d : p.d_output) d = Narrow<T>(Widen(d) / 6e4f);
+    for (auto& d : p.d_log_sum_exp) d /= 6e4f;
+    if (option >= 0) AddOption(option, &p);
+    p.options += " huge scores";
+    CheckWild<Device>(p);
+  }
+}
+
 }  // namespace tfo::testing
 
 #endif  // TENSORFLOW_OPS_NN_CC_KERNELS_ATTENTION_ATTENTION_CHECKS_TESTING_H_

@@ -117,6 +117,11 @@ TFO_CUDA_TEST(Attention, KernelsDoNotOverflow) {
   }
 }
 
+TFO_CUDA_TEST(Attention, KernelsOfHugeScoresEqualDoubleLoops) {
+  CheckHugeScores<float, Gpu>();
+  CheckHugeScores<BFloat16, Gpu>();
+}
+
 // Arrays of packs that begin at any value.
 TFO_CUDA_TEST(Attention, KernelsAcceptUnalignedArrays) {
   const Problem<Half> p = MakeProblem<Half>({1, 20, 30, 2, 1, 16, 16});

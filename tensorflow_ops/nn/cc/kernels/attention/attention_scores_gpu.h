@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <limits>
 
+#include "tensorflow_ops/core/cc/float16.h"
 #include "tensorflow_ops/nn/cc/kernels/attention/attention.h"
 #include "tensorflow_ops/nn/cc/kernels/attention/attention_gpu.h"
 
@@ -56,7 +57,8 @@ class Pairs {
            j + keys <= keys_ && j - (t + queries - 1) >= low_ &&
            j + keys - 1 - t <= high_;
   }
-  __device__ C Plain(C product) const { return product * scale_; }
+  // Rounded, as the maxima and lse are that it is subtracted from.
+  __device__ C Plain(C product) const { return Product(product, scale_); }
 
   // The score of query t and key j, -inf if the pair is excluded. Also sets
   // `slope`, the score's derivative along scale * product, if the score is
@@ -70,7 +72,7 @@ class Pairs {
     if (mask_ != nullptr && !mask_[t * mask_query_ + j * mask_key_]) {
       return kNoScore<C>;
     }
-    C score = product * scale_;
+    C score = Plain(product);
     if (softcap_ != 0) {
       const C tanh = std::tanh(score / softcap_);
       score = tanh * softcap_;

@@ -171,8 +171,9 @@ bool WeighScores(const ScoreOptions<C>& options, int64_t keys, C* scores,
 #pragma GCC unroll 2
     for (int x = 0; x < 2; ++x) {
       C* const at = scores + j * kGemmStride + x * kCount;
-      const Vector weight =
-          ExpOfWeight(MulAdd(Load(at), Vector{} + scale, minus[x]));
+      // Not fused: the maximum is a rounded product, too, and scores of 1e9
+      // are rounded by more than e^x can bear.
+      const Vector weight = ExpOfWeight(Load(at) * scale + minus[x]);
       Store(weight, at);
       sums[x] += weight;
     }

@@ -96,6 +96,21 @@ TFO_TEST(Attention, LargeScoresDoNotOverflow) {
   ExpectClose("log_sum_exp", of_negative.log_sum_exp, Reference(r).log_sum_exp);
 }
 
+TFO_TEST(Attention, HugeScoresEqualDoubleLoops) {
+  CheckHugeScores<float>();
+  CheckHugeScores<double>();
+  CheckHugeScores<BFloat16>();
+  // A score that overflows, of a product that does not.
+  Problem<float> p = MakeProblem<float>({1, 1, 2, 1, 1, 1, 1});
+  p.query = {1e19f};
+  p.key = {1e19f, 1};
+  p.spec.scale = 10;
+  Outputs<float> outputs(p);
+  outputs.Compute(ThreadedCpu(1), p);
+  TFO_EXPECT(std::isnan(outputs.output[0]));
+  TFO_EXPECT(std::isnan(outputs.log_sum_exp[0]));
+}
+
 TFO_TEST(Attention, ManyKeysKeepTheSum) {
   Problem<float> p = MakeProblem<float>({1, 1, 70000, 1, 1, 1, 1});
   p.query[0] = 0;
