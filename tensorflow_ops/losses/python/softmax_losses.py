@@ -47,7 +47,7 @@ class SparseSoftmaxCrossEntropy(op_loss.RowLoss):
       z_loss: not negative; see `tfo.nn.sparse_softmax_cross_entropy`.
       class_weights: [classes] numbers or None; multiplies each row's loss by the weight of
         its label. Means are over rows, as with sample weights.
-      softcap: above 0, or None; see `tfo.nn.sparse_softmax_cross_entropy`.
+      softcap: a number, or None; see `tfo.nn.sparse_softmax_cross_entropy`.
       axis: the axis of classes in y_pred.
       reduction: "sum_over_batch_size", "sum", "mean", "mean_with_sample_weight" or None,
         as in `keras.losses.Loss`.
@@ -132,7 +132,7 @@ class SoftmaxCrossEntropy(op_loss.RowLoss):
       axis: the axis of classes.
       label_smoothing: in [0, 1]; see `tfo.nn.softmax_cross_entropy`.
       class_weights: [classes] numbers or None; see `tfo.nn.softmax_cross_entropy`.
-      softcap: above 0, or None; see `tfo.nn.softmax_cross_entropy`.
+      softcap: a number, or None; see `tfo.nn.softmax_cross_entropy`.
       reduction: "sum_over_batch_size", "sum", "mean", "mean_with_sample_weight" or None,
         as in `keras.losses.Loss`.
       name: name of the loss.

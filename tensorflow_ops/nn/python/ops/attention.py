@@ -209,7 +209,7 @@ def attention(
       query_offset: an int, or integers [B]: the position of query 0. None: the last query is
         beside the last key, S - T, or key_lengths - lengths. (Keras and torch: 0.)
       scale: a float; None: 1 / sqrt(D).
-      softcap: a positive float; None: no cap.
+      softcap: a float from 1e-30 to 1e30; None: no cap.
       alibi_slopes: [heads] or [B, heads], cast to float32 (float64 for float64 data). ALiBi
         (arXiv:2108.12409); no gradient.
       sinks: [heads], cast as alibi_slopes: logits that take probability and have no value.

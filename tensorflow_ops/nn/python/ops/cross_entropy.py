@@ -78,8 +78,8 @@ def softmax_cross_entropy(
       label_smoothing: e, in [0, 1].
       class_weights: weights w [classes] of the terms, or None: the loss is -sum w t log p,
         with smoothing in t, as in `torch.nn.functional.cross_entropy`.
-      softcap: c, above 0, or None: logits are c tanh(x / c) ("Gemma 2", arXiv:2408.00118);
-        a mask at -inf becomes -c.
+      softcap: c, from 1e-30 to 1e30, or None: logits are c tanh(x / c) ("Gemma 2",
+        arXiv:2408.00118); a mask at -inf becomes -c.
       return_log_sum_exp: True: also return log sum e^x of each row.
       name: name of the op.
 
@@ -222,8 +222,8 @@ def sparse_softmax_cross_entropy(
       class_weights: [classes] or None; multiplies each row's loss by the weight of its
         label. (With label_smoothing, `torch.nn.functional.cross_entropy` weighs each
         class's term instead, as `softmax_cross_entropy` does.)
-      softcap: c, above 0, or None: logits are c tanh(x / c) ("Gemma 2", arXiv:2408.00118);
-        a mask at -inf becomes -c.
+      softcap: c, from 1e-30 to 1e30, or None: logits are c tanh(x / c) ("Gemma 2",
+        arXiv:2408.00118); a mask at -inf becomes -c.
       return_log_sum_exp: True: also return log sum e^x of each row, ignored ones included.
       name: name of the op.
 

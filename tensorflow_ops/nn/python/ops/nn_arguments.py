@@ -28,11 +28,14 @@ def static_axis(axis):
 
 
 def softcap_or_none(softcap):
-    """Returns a float above 0, or None. Raises ValueError."""
+    """Returns a float, or None. Raises ValueError.
+
+    The range leaves room in float32: at 1e38 a quotient of 1 is no normal number, and flushed to 0.
+    """
     if softcap is None:
         return None
     return arguments.static_number(
-        "softcap", softcap, "a number above 0, or None", lambda x: 2.0**-149 <= x <= arguments.MAX_FLOAT32
+        "softcap", softcap, "a number above 0, from 1e-30 to 1e30, or None", lambda x: 1e-30 <= x <= 1e30
     )
 
 

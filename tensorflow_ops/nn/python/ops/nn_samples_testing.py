@@ -54,6 +54,8 @@ _BAD_SMOOTHING = [
 _BAD_OPTIONS = [
     *_BAD_SMOOTHING,
     ({"softcap": 0.0}, "softcap is 0.0, expected a number above 0"),
+    ({"softcap": 1e38}, r"softcap is 1e\+38, expected a number above 0, from 1e-30 to 1e30"),
+    ({"softcap": 1e-38}, "softcap is 1e-38, expected a number above 0, from 1e-30 to 1e30"),
     ({"softcap": -1.0}, "softcap is -1.0, expected a number above 0"),
     ({"softcap": _NAN}, "softcap is nan"),
     ({"class_weights": [1.0, 2.0]}, r"class_weights are \[2\], expected \[5\]"),
@@ -529,7 +531,8 @@ SAMPLES |= {
             ({"scale": _NAN}, "scale is nan, expected a float32 number"),
             ({"scale": 1e39}, r"scale is 1e\+39, expected a float32 number"),
             ({"softcap": 0.0}, "softcap is 0.0, expected a number above 0"),
-            ({"softcap": 1e-50}, "softcap is 1e-50, expected a number above 0"),
+            ({"softcap": 1e38}, r"softcap is 1e\+38, expected a number above 0, from 1e-30 to 1e30"),
+            ({"softcap": 1e-38}, "softcap is 1e-38, expected a number above 0, from 1e-30 to 1e30"),
             ({"alibi_slopes": np.zeros([3, 4], "f")}, r"alibi_slopes must be \[1, heads\] or \[B, heads\]"),
             ({"sinks": _SINKS[:3]}, r"sinks must be \[heads\]"),
             ({"lengths": [1]}, r"lengths must be \[B\]"),

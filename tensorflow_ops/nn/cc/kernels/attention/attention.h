@@ -22,7 +22,7 @@ struct AttentionSpec {
   int64_t heads, key_heads;
   int64_t depth, value_depth;
   double scale;
-  double softcap;  // 0: none
+  double softcap;  // 0: none; else in [2^-100, 2^100]
   // Query position i sees the keys [i - left, i + right]: causal is right = 0.
   int64_t left, right;
   double dropout;  // in [0, 1)

@@ -80,9 +80,8 @@ Result Reference(const Problem<T>& p) {
           s *= spec.scale;
           double slope = 1;
           if (spec.softcap != 0) {
-            const double tanh = std::tanh(s / spec.softcap);
-            s = spec.softcap * tanh;
-            slope = 1 - tanh * tanh;
+            slope = std::pow(std::cosh(s / spec.softcap), -2);
+            s = spec.softcap * std::tanh(s / spec.softcap);
           }
           if (!p.slopes.empty()) {
             const size_t of =
@@ -340,6 +339,19 @@ void CheckHugeScores() {
     p.options += " huge scores";
     CheckWild<Device>(p);
   }
+}
+
+// Scores of 8 softcaps and more, where 1 - tanh^2 is a few ulp of 1. The
+// gradients are about 1.
+template <typename T, typename Device = Cpu>
+void CheckSaturatedSoftcap() {
+  Problem<T> p = MakeProblem<T>({1, 1, 20, 1, 1, 1, 1});
+  p.spec.softcap = 1;
+  p.query[0] = Narrow<T>(-1);
+  for (int j = 0; j < 20; ++j) p.key[j] = Narrow<T>(8 + j / 16.f);
+  p.d_output[0] = Narrow<T>(1e8f);
+  p.options += " saturated softcap";
+  CheckWild<Device>(p);
 }
 
 }  // namespace tfo::testing

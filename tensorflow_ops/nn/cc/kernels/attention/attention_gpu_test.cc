@@ -122,6 +122,11 @@ TFO_CUDA_TEST(Attention, KernelsOfHugeScoresEqualDoubleLoops) {
   CheckHugeScores<BFloat16, Gpu>();
 }
 
+TFO_CUDA_TEST(Attention, KernelsOfSaturatedSoftcapsEqualDoubleLoops) {
+  CheckSaturatedSoftcap<float, Gpu>();
+  CheckSaturatedSoftcap<Half, Gpu>();
+}
+
 // Arrays of packs that begin at any value.
 TFO_CUDA_TEST(Attention, KernelsAcceptUnalignedArrays) {
   const Problem<Half> p = MakeProblem<Half>({1, 20, 30, 2, 1, 16, 16});

@@ -70,14 +70,13 @@ class AttentionOpBase : public OpKernel {
     OP_REQUIRES_OK(ctx, ctx->GetAttr("has_dropout", &seeds));
     OP_REQUIRES(
         ctx,
-        spec_.softcap >= 0 &&
-            (spec_.softcap == 0 ||
-             static_cast<Accumulator<T>>(spec_.softcap) > 0) &&
+        (spec_.softcap == 0 ||
+         (0x1p-100 <= spec_.softcap && spec_.softcap <= 0x1p100)) &&
             0 <= spec_.dropout && spec_.dropout < 1 &&
             (seeds > 0) == (spec_.dropout > 0),
         absl::InvalidArgumentError(absl::StrCat(
             "softcap is ", spec_.softcap, " and dropout ", spec_.dropout,
-            ", expected a softcap that is not negative "
+            ", expected a softcap of 0 or in [2^-100, 2^100] "
             "and dropout in [0, 1), with a seed if not 0")));
   }
 

@@ -74,9 +74,12 @@ class Pairs {
     }
     C score = Plain(product);
     if (softcap_ != 0) {
-      const C tanh = std::tanh(score / softcap_);
+      const C x = score / softcap_, tanh = std::tanh(x);
       score = tanh * softcap_;
-      *slope = 1 - tanh * tanh;
+      // 1 - tanh^2, which cancels: (1 - |tanh|) (1 + |tanh|), where the first
+      // is e^(-2 |x|) times the second.
+      const C sum = 1 + std::fabs(tanh);
+      *slope = std::exp(-2 * std::fabs(x)) * sum * sum;
     }
     if (slope_ != 0) {
       score -= slope_ * std::fabs(static_cast<C>(offset_ - distance));

@@ -72,10 +72,15 @@ class Scores {
   static constexpr int kCount = Lanes<C>::kCount;
 
   TFO_INLINE Scores(const ScoreOptions<C>& options, int x)
-      : options_(options),
-        x_(x * kCount),
-        scale_(options.softcap != 0 ? options.scale / options.softcap
-                                    : options.scale) {
+      : options_(options), x_(x * kCount), scale_(options.scale) {
+    if (options.softcap != 0) {
+      const C quotient = options.scale / options.softcap;
+      if (std::isnormal(quotient)) {
+        scale_ = quotient;
+      } else {
+        of_cap_ = 1 / options.softcap;
+      }
+    }
     for (int i = 0; i < kCount; ++i) lane_[i] = C(x_ + i);
     if (options.begin != nullptr) {
       begin_ = Load(options.begin + x_);
@@ -87,9 +92,13 @@ class Scores {
   TFO_INLINE Vector Of(Vector product, int64_t j, Vector* slope) const {
     Vector s = product * scale_;
     if (options_.softcap != 0) {
+      s *= of_cap_;
       const Vector tanh = Tanh(s);
+      // 1 - tanh^2, which cancels: (1 - |tanh|) (1 + |tanh|), where the first
+      // is e^(-2 |s|) times the second.
+      const Vector sum = 1 + Max(tanh, -tanh);
+      *slope *= ExpOfWeight(-2 * Max(s, -s)) * sum * sum;
       s = tanh * options_.softcap;
-      *slope *= 1 - tanh * tanh;
     }
     if (options_.slope != 0) {
       const Vector distance = lane_ + (options_.distance - C(j));
@@ -110,7 +119,9 @@ class Scores {
  private:
   const ScoreOptions<C>& options_;
   const int x_;
-  const C scale_;
+  // Their product is scale, over the softcap if there is one: that quotient, if
+  // it is a normal number, or scale itself.
+  C scale_, of_cap_ = 1;
   Vector lane_, begin_, end_;
 };
 

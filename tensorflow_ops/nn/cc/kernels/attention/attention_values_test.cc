@@ -111,6 +111,24 @@ TFO_TEST(Attention, HugeScoresEqualDoubleLoops) {
   TFO_EXPECT(std::isnan(outputs.log_sum_exp[0]));
 }
 
+TFO_TEST(Attention, SoftcapsOfAllSizesEqualDoubleLoops) {
+  CheckSaturatedSoftcap<float>();
+  CheckSaturatedSoftcap<double>();
+  CheckSaturatedSoftcap<BFloat16>();
+  // scale / softcap is not a normal number at two of these.
+  for (double softcap : {1e-30, 1e30}) {
+    for (float scale : {1e-9f, 0.7f, 1e9f}) {
+      Problem<float> p = MakeProblem<float>({1, 3, 40, 1, 1, 4, 3});
+      for (float& x : p.query) x /= scale;
+      std::fill_n(p.query.begin(), 4, 0);
+      p.spec.softcap = softcap;
+      p.spec.scale = scale;
+      p.options += Text(" softcap ", softcap, ", scale ", scale);
+      CheckWild(p);
+    }
+  }
+}
+
 TFO_TEST(Attention, ManyKeysKeepTheSum) {
   Problem<float> p = MakeProblem<float>({1, 1, 70000, 1, 1, 1, 1});
   p.query[0] = 0;
