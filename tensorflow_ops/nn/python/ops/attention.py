@@ -211,7 +211,8 @@ def attention(
       scale: a float; None: 1 / sqrt(D).
       softcap: a float from 1e-30 to 1e30; None: no cap.
       alibi_slopes: [heads] or [B, heads], cast to float32 (float64 for float64 data). ALiBi
-        (arXiv:2108.12409); no gradient.
+        (arXiv:2108.12409); no gradient. The penalties are rounded as scores are: with a
+        query_offset far beyond the keys, weights are off by slope * |i - j| * 2^-24.
       sinks: [heads], cast as alibi_slopes: logits that take probability and have no value.
       lengths: an int, or integers [B], in [0, T]: queries beyond give 0. None: T.
       key_lengths: an int, or integers [B], in [0, S]: keys beyond are not read. None: S.
