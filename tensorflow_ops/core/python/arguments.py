@@ -161,11 +161,24 @@ def at_least_float32(dtype):
     return tf.float64 if dtype == tf.float64 else tf.float32
 
 
+def _has_bool(value):
+    if isinstance(value, list | tuple):
+        return any(map(_has_bool, value))
+    return isinstance(value, bool) or (isinstance(value, np.ndarray | np.generic) and value.dtype == np.bool_)
+
+
 def dense_tensor(name, value, dtype=None, dtype_hint=None):
-    """Returns a tensor, as tf.convert_to_tensor does. Raises ValueError, which names the argument."""
+    """Returns a tensor, as tf.convert_to_tensor does. Raises ValueError, which names the argument.
+
+    Refuses bools where integers are expected, as `static_int` does.
+    """
     # What tf.convert_to_tensor returns, too, after 2 microseconds. A graph captures the tensors of others.
     if isinstance(value, tf.Tensor) and (dtype is None or dtype is value.dtype) and tf.executing_eagerly():
         return value
+    kind = dtype or dtype_hint
+    # TensorFlow would make 0 and 1 of them.
+    if kind and kind.is_integer and _has_bool(value):
+        raise ValueError(f"{name} are bool, expected {kind.name}")
     try:
         return tf.convert_to_tensor(value, dtype, dtype_hint)
     except (TypeError, ValueError) as error:

@@ -51,8 +51,7 @@ def _with_dropout(weights, seed, dropout):
     halves = tf.stack([words & tf.constant(0xFFFF, tf.uint64), words // 65536], -1)
     halves = tf.reshape(halves, tf.stack([batch, heads, queries, (keys + 7) // 8 * 8]))[..., :keys]
     is_kept = tf.cast(halves, tf.int32) >= threshold
-    factor = 65536 / (65536 - threshold) if threshold < 65536 else 0.0
-    return zero_if(tf.logical_not(is_kept), weights * factor)
+    return zero_if(tf.logical_not(is_kept), weights * (65536 / (65536 - threshold)))
 
 
 def _times_values(weights, values):

@@ -38,6 +38,7 @@ class _FusedAttention:
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         fused_attention.check_keras()
         super().__init__(*args, **kwargs)
+        attention.checked_dropout(self.dropout)
         self.supports_jit = library.supports_xla()
 
     def _compute_attention_mask(
@@ -156,6 +157,7 @@ class MultiHeadAttention(_FusedAttention, keras.layers.MultiHeadAttention):
 
     Raises:
       ImportError: the installed Keras is a minor release whose private functions are unknown.
+      ValueError: a dropout that rounds to 1.
     """
 
     def __init__(self, num_heads: int, key_dim: int, *args: Any, **kwargs: Any) -> None:
@@ -185,6 +187,7 @@ class GroupedQueryAttention(_FusedAttention, keras.layers.GroupQueryAttention):
 
     Raises:
       ImportError: the installed Keras is a minor release whose private functions are unknown.
+      ValueError: a dropout that rounds to 1.
     """
 
     def __init__(

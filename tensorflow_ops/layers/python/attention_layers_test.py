@@ -99,6 +99,12 @@ class AttentionTest(tf.test.TestCase, parameterized.TestCase):
         with self.assertRaisesRegex(ValueError, r"attention_mask is \(7,\), expected"):
             ours(_QUERY, _VALUE, attention_mask=np.ones([_KEYS], bool))
 
+    @_EACH_LAYER
+    def test_dropout_of_all(self, name):
+        for rate in (1.0, 0.999999):
+            with self.assertRaisesRegex(ValueError, f"dropout is {rate}, expected a number in"):
+                _layers(name, dropout=rate)
+
     @parameterized.product(name=[*_LAYERS], call=[*_CALLS])
     def test_is_keras_layer(self, name, call):
         weights = _normal(_BATCH, _QUERIES, _FEATURES)

@@ -47,6 +47,7 @@ _REGION_BAD = [
     ({"box_indices": BOX_INDICES[:2]}, r"box_indices must be \[K\] with boxes' K.*\[2\]"),
     ({"box_indices": BOX_INDICES[:, tf.newaxis]}, r"box_indices must be \[K\] with boxes' K.*\[7,1\]"),
     ({"box_indices": tf.zeros([7])}, "box_indices are float32, expected int32 or int64"),
+    ({"box_indices": np.ones([7], bool)}, "box_indices are bool, expected int32"),
     ({"box_indices": tf.constant([0, 1, 1, 9, 1, 0, 1])}, r"box_indices\[3\] is 9, expected \[0, 2\)"),
     ({"box_indices": tf.constant([0, 1, 1, -1, 1, 0, 1])}, r"box_indices\[3\] is -1, expected \[0, 2\)"),
     ({"box_indices": tf.constant([0, 1, 1, 2**31 - 1, 1, 0, 1])}, r"box_indices\[3\] is 2147483647, expected"),

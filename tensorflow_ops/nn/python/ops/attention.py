@@ -74,6 +74,13 @@ def _with_rank(rank, name, tensor):
     return tf.reshape(tensor, tf.concat([[1] * (rank - found), tf.shape(tensor)], 0)) if found < rank else tensor
 
 
+def checked_dropout(dropout):
+    """Returns a float. Raises ValueError."""
+    # The kernels round it to 1/65536.
+    expected = "a number in [0, 1) that does not round to 1 in steps of 1/65536"
+    return arguments.static_number("dropout", dropout, expected, lambda x: 0 <= x < 1 - 2.0**-17)
+
+
 def _seed(seed, dropout):
     """Returns an optional input: int32 [2], none without dropout. Raises ValueError."""
     if dropout == 0:
@@ -208,7 +215,7 @@ def attention(
         bound; or an int w: |i - j| < w.
       query_offset: an int, or integers [B]: the position of query 0. None: the last query is
         beside the last key, S - T, or key_lengths - lengths. (Keras and torch: 0.)
-      scale: a float; None: 1 / sqrt(D).
+      scale: a float in float32's range; None: 1 / sqrt(D).
       softcap: a float from 1e-30 to 1e30; None: no cap.
       alibi_slopes: [heads] or [B, heads], cast to float32 (float64 for float64 data). ALiBi
         (arXiv:2108.12409); no gradient. The penalties are rounded as scores are: with a
@@ -216,8 +223,8 @@ def attention(
       sinks: [heads], cast as alibi_slopes: logits that take probability and have no value.
       lengths: an int, or integers [B], in [0, T]: queries beyond give 0. None: T.
       key_lengths: an int, or integers [B], in [0, S]: keys beyond are not read. None: S.
-      dropout: the fraction of weights to drop, in [0, 1), rounded to 1/65536; the others
-        are scaled by 1 / (1 - dropout).
+      dropout: the fraction of weights to drop, in [0, 1), rounded to 1/65536, but not to 1;
+        the others are scaled by 1 / (1 - dropout).
       seed: two integers, of which the lower 32 bits count; required with dropout. Weight
         (b, n, t, j) is kept if the 16-bit word j % 8 of Philox4x32-10 with the key seed
         and the counter (j // 8, t, b * heads + n, 0) is at least 65536 * dropout.
@@ -249,11 +256,13 @@ def attention(
     left, right = _window(causal, window)
     attrs = {"left": left, "right": right, "Tvalue": dtype}
     if scale is not None:
-        scale = arguments.static_number("scale", scale, "a float32 number", lambda x: abs(x) <= arguments.MAX_FLOAT32)
+        # The op has it as a sum of float32 numbers.
+        expected = "a number in [-3.4e38, 3.4e38]"
+        scale = arguments.static_number("scale", scale, expected, lambda x: abs(x) <= arguments.MAX_FLOAT32)
         attrs["scale"] = arguments.float32_parts(scale) or [0.0]
     if softcap is not None:
         attrs["softcap"] = arguments.float32_parts(nn_arguments.softcap_or_none(softcap))
-    dropout = arguments.static_number("dropout", dropout, "a number in [0, 1)", lambda x: 0 <= x < 1)
+    dropout = checked_dropout(dropout)
     seed = _seed(seed, dropout)
     attrs["dropout"] = arguments.float32_parts(dropout)
     return_log_sum_exp = arguments.static_bool("return_log_sum_exp", return_log_sum_exp)

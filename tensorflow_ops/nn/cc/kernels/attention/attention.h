@@ -25,7 +25,7 @@ struct AttentionSpec {
   double softcap;  // 0: none; else in [2^-100, 2^100]
   // Query position i sees the keys [i - left, i + right]: causal is right = 0.
   int64_t left, right;
-  double dropout;  // in [0, 1)
+  double dropout;  // in [0, 1), and less than 1 as a threshold rounds it
 };
 
 // The strides, in elements, of a tensor that broadcasts to [batch, heads,
@@ -177,7 +177,7 @@ TFO_HOST_DEVICE inline int64_t FirstSum(const AttentionOperands<T>& args,
 // least `threshold`; the lower half of each 32-bit word comes first.
 struct AttentionDropout {
   uint32_t seed[2];
-  uint32_t threshold;  // 65536 * dropout, rounded
+  uint32_t threshold;  // 65536 * dropout, rounded: less than 65536
 };
 
 inline constexpr int64_t kDropoutKeys = 8;  // of one counter
@@ -186,10 +186,10 @@ inline constexpr int64_t kDropoutKeys = 8;  // of one counter
 static constexpr uint32_t kPhiloxMultipliers[2] = {0xD2511F53, 0xCD9E8D57};
 static constexpr uint32_t kPhiloxKeys[2] = {0x9E3779B9, 0xBB67AE85};
 
-// 65536 / (65536 - threshold), or 0 if all are dropped.
+// 65536 / (65536 - threshold).
 TFO_HOST_DEVICE static inline double KeptFactor(
     const AttentionDropout& dropout) {
-  return dropout.threshold < 65536 ? 65536.0 / (65536 - dropout.threshold) : 0;
+  return 65536.0 / (65536 - dropout.threshold);
 }
 
 // Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3").

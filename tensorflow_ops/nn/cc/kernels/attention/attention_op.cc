@@ -72,12 +72,12 @@ class AttentionOpBase : public OpKernel {
         ctx,
         (spec_.softcap == 0 ||
          (0x1p-100 <= spec_.softcap && spec_.softcap <= 0x1p100)) &&
-            0 <= spec_.dropout && spec_.dropout < 1 &&
+            0 <= spec_.dropout && spec_.dropout < 1 - 0x1p-17 &&
             (seeds > 0) == (spec_.dropout > 0),
         absl::InvalidArgumentError(absl::StrCat(
             "softcap is ", spec_.softcap, " and dropout ", spec_.dropout,
             ", expected a softcap of 0 or in [2^-100, 2^100] "
-            "and dropout in [0, 1), with a seed if not 0")));
+            "and dropout in [0, 1 - 2^-17), with a seed if not 0")));
   }
 
  protected:

@@ -153,15 +153,5 @@ TFO_TEST(Attention, PhiloxEqualsItsPublishedVectors) {
   }
 }
 
-TFO_TEST(Attention, DropoutOfAllIsZero) {
-  Problem<float> p = MakeProblem<float>({1, 5, 20, 1, 1, 4, 4});
-  AddOption(11, &p);
-  p.spec.dropout = 0.999999;  // rounds to 1
-  Outputs<float> outputs(p);
-  outputs.Compute(ThreadedCpu(1), p);
-  for (float x : outputs.output) TFO_EXPECT_EQ(x, 0.0f);
-  for (float x : outputs.d_value) TFO_EXPECT_EQ(x, 0.0f);
-}
-
 }  // namespace
 }  // namespace tfo::testing
