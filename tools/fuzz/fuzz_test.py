@@ -65,8 +65,8 @@ _FAULTS = {
         "indices[0] = 8 is not in",
     ),
     "an eager error of shapes that is no ValueError": (
-        "lambda x: (_ for _ in ()).throw((ValueError, lambda e: tf.errors.InvalidArgumentError(None, None, e))"
-        "[tf.executing_eagerly()]('x must be [K], with input shapes')), X, one_op=True",
+        "lambda x: (_ for _ in ()).throw((ValueError, lambda e: tf.errors.InvalidArgumentError(None, None, e, "
+        "{b'tensorflow_ops/shape_error': b''}))[tf.executing_eagerly()]('x must be [K]')), X, one_op=True",
         "ValueError (x must be [K]",
     ),
     "a loop": ("looped(lambda x: x), X, like=lambda x: 2 * x", f"eager: {_OTHER_BITS}"),

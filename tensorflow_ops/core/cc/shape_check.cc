@@ -5,7 +5,6 @@
 
 #include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
 #include "tensorflow/core/framework/node_def_util.h"
 #include "tensorflow/core/framework/shape_inference.h"
@@ -42,8 +41,18 @@ constexpr size_t kMaxAccepted = 4;
 // The call that this thread computes.
 thread_local const ShapeCheck::Accepted* current_call = nullptr;
 
-void Append(std::string* text, const TensorShape& shape) {
-  absl::StrAppend(text, shape.DebugString());
+// Returns ", got SHAPE" of the input that a message begins with; or nothing.
+std::string Got(const OpKernelContext& ctx, absl::string_view message,
+                const std::vector<TensorShape>& shapes) {
+  const absl::string_view name = message.substr(0, message.find(' '));
+  int begin, end;
+  if (!ctx.op_kernel().InputRange(name, &begin, &end).ok()) return "";
+  std::string text;
+  for (int i = begin; i < end; ++i) {
+    absl::StrAppend(&text, i == begin ? ", got " : ", ",
+                    shapes[i].DebugString());
+  }
+  return text;
 }
 
 class CallScope {
@@ -89,13 +98,12 @@ absl::Status ShapeCheck::Infer(OpKernelContext* ctx,
                              ::tensorflow::AttrSlice(ctx->op_kernel().def()),
                              op_->op_def, shapes, values, {}, {});
   TF_RETURN_IF_ERROR(inference.construction_status());
-  // Not Run, which appends the node to the error.
+  // Not Run, which appends the node and all shapes to the error.
   const absl::Status status = op_->shape_inference_fn(&inference);
   if (!status.ok()) {
+    const absl::string_view message = absl::StripSuffix(status.message(), ".");
     absl::Status error(status.code(),
-                       absl::StrCat(absl::StripSuffix(status.message(), "."),
-                                    ", with input shapes ",
-                                    absl::StrJoin(call->inputs, ", ", Append)));
+                       absl::StrCat(message, Got(*ctx, message, call->inputs)));
     error.SetPayload(kShapeError, absl::Cord());
     return error;
   }

@@ -1,6 +1,7 @@
 """Loads the shared objects: the ops of this package, and what lets XLA compile them."""
 
 import functools
+import inspect
 import os
 import re
 import types
@@ -60,17 +61,34 @@ def _load():
     raise ImportError(f"tensorflow_ops is already loaded from {loaded_from}; restart Python to load it {way_out}")
 
 
+def _got(op, args, kwargs, message):
+    """Returns ", got SHAPE" of the input that a message begins with, as kernels do (core/cc/shape_check.cc)."""
+    value = inspect.signature(op).bind(*args, **kwargs).arguments.get(message.partition(" ")[0])
+    shapes = [tf.TensorShape(x.shape) for x in tf.nest.flatten(value) if hasattr(x, "shape")]
+    texts = [f"[{','.join('?' if n is None else str(n) for n in shape)}]" for shape in shapes if shape.rank is not None]
+    return f", got {', '.join(texts)}" if texts else ""
+
+
 def _with_value_errors(op):
-    """Wraps a generated function: eager calls raise ValueError for wrong shapes, as TensorFlow does in a graph."""
+    """Wraps a generated function: eager calls raise ValueError for wrong shapes, as TensorFlow does in a graph.
+
+    The message is the shape function's, with the shape of the input that it begins with. TensorFlow adds node and op
+    names, and in a graph the shapes of all inputs, of which most are optional ones that nobody passed.
+    """
 
     @functools.wraps(op)
     def call(*args, **kwargs):
         try:
             return op(*args, **kwargs)
+        except ValueError as error:
+            message, of_node, _ = str(error).partition(" for '{{node ")
+            if not of_node:
+                raise
+            message = message.removesuffix(".")
+            raise ValueError(message + _got(op, args, kwargs, message)) from None
         except tf.errors.InvalidArgumentError as error:
             if _SHAPE_ERROR not in error.experimental_payloads:
                 raise
-            # Without the node and op names that TensorFlow adds.
             message = re.sub(r"^\{\{function_node [^}]*\}\} | \[Op:[^]]*\].*$", "", error.message, flags=re.DOTALL)
             raise ValueError(message) from None
 

@@ -60,7 +60,7 @@ class DistanceTransformTest(parameterized.TestCase, tf.test.TestCase):
                     self.assertAllClose(result[n, ..., c], _reference(_IMAGES[n, ..., c], spacing), rtol=1e-14, atol=0)
         for spacing, message in (
             ([1.0, 0.0], r"spacing\[1\] is 0, expected \[1e-38, 1e\+38\]"),
-            ([1.0, 1.0, 1.0], r"spacing must be \[2\].*with input shapes"),
+            ([1.0, 1.0, 1.0], r"spacing must be \[2\].*: Dimension must be 2 but is 3, got \[3\]"),
         ):
             with self.assertRaisesRegex(tf.errors.InvalidArgumentError, message):
                 transform(_IMAGES, spacing)
