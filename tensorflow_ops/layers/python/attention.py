@@ -23,12 +23,15 @@ class _Masks(NamedTuple):
     window: int | None
 
 
-def _of_rank_4(mask):
-    """Returns a mask [T, S], [B, T, S] or [B, N, T, S] as bools of rank 4."""
+def _of_rank_4(mask, queries):
+    """Returns a mask [T, S], [B, T, S] or [B, N, T, S] as bools of rank 4; `queries`: T, or None."""
     mask = tf.cast(mask, tf.bool)
     axes = {2: (tf.newaxis, tf.newaxis), 3: (slice(None), tf.newaxis), 4: ()}
+    expected = f"attention_mask is {mask.shape}, expected [T, S], [B, T, S] or [B, heads, T, S]"
     if mask.shape.rank not in axes:
-        raise ValueError(f"attention_mask is {mask.shape}, expected [T, S], [B, T, S] or [B, heads, T, S]")
+        raise ValueError(expected)
+    if mask.shape.rank == 2 and queries and mask.shape[0] not in (None, 1, queries):
+        raise ValueError(f"{expected}: for padding of keys pass attention_mask[:, None, None] or key_mask")
     return mask[axes[mask.shape.rank]]
 
 
@@ -67,7 +70,7 @@ class _FusedAttention:
             tf.cast(mask, tf.bool)[:, tf.newaxis, tf.newaxis] for mask in (value_mask, key_mask) if mask is not None
         ]
         if attention_mask is not None:
-            masks.append(_of_rank_4(attention_mask))
+            masks.append(_of_rank_4(attention_mask, query.shape[1]))
         return _Masks(
             keras_mask,
             functools.reduce(tf.logical_and, masks) if masks else None,

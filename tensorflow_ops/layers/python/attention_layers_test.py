@@ -94,10 +94,13 @@ class AttentionTest(tf.test.TestCase, parameterized.TestCase):
         self._assert_equal([ours(_QUERY, _VALUE)], [keras_layer(_QUERY, _VALUE, attention_mask=mask)])
 
     @_EACH_LAYER
-    def test_mask_of_wrong_rank(self, name):
+    def test_mask_of_wrong_shape(self, name):
         ours, _ = _layers(name)
         with self.assertRaisesRegex(ValueError, r"attention_mask is \(7,\), expected"):
             ours(_QUERY, _VALUE, attention_mask=np.ones([_KEYS], bool))
+        of_padding = r"\(2, 7\), expected .*: for padding of keys pass attention_mask\[:, None, None\] or key_mask"
+        with self.assertRaisesRegex(ValueError, of_padding):
+            ours(_QUERY, _VALUE, attention_mask=_VALUE_MASK)
 
     @_EACH_LAYER
     def test_dropout_of_all(self, name):

@@ -25,8 +25,7 @@ absl::Status ReadBroadcast(InferenceContext* c, const char* name,
   std::optional<ShapeHandle> given;
   TF_RETURN_IF_ERROR(OptionalInput(c, name, &given));
   if (!given.has_value()) return absl::OkStatus();
-  const std::string text =
-      absl::StrCat(name, " must broadcast to [B, heads, T, S]");
+  std::string text = absl::StrCat(name, " must broadcast to [B, heads, T, S]");
   ShapeHandle shape;
   TF_RETURN_IF_ERROR(Expect(text, c->WithRank(*given, 4, &shape)));
   int i = 0;
@@ -35,7 +34,12 @@ absl::Status ReadBroadcast(InferenceContext* c, const char* name,
     const DimensionHandle found = c->Dim(shape, i++);
     DimensionHandle size = (*dims)[dim];
     if (!c->ValueKnown(found) || c->Value(found) == 1) continue;
-    TF_RETURN_IF_ERROR(Expect(text, c->Merge(size, found, &size)));
+    const absl::Status fits = c->Merge(size, found, &size);
+    // Keras's mask of padding, [B, S].
+    if (!fits.ok() && i == 3 && c->Value((*dims)["B"]) == c->Value(found)) {
+      text += ", for padding of keys pass mask[:, None, None] or key_lengths";
+    }
+    TF_RETURN_IF_ERROR(Expect(text, fits));
   }
   return absl::OkStatus();
 }

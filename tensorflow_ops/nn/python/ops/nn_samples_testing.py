@@ -521,6 +521,7 @@ SAMPLES |= {
             ({"value": tf.ragged.constant([[1.0]])}, "query is dense, expected a RaggedTensor, as value is"),
             ({"mask": normal(3, 6)}, "mask are float32, expected bool"),
             ({"mask": _MASK[..., :5]}, r"mask must broadcast to \[B, heads, T, S\]"),
+            ({"mask": np.ones([2, 6], bool)}, r"for padding of keys pass mask\[:, None, None\] or key_lengths"),
             ({"mask": _MASK[:, tf.newaxis]}, "mask has 5 dims, expected at most 4|mask must broadcast"),
             ({"bias": normal(3, 3, 6)}, r"bias must broadcast to \[B, heads, T, S\]"),
             ({"causal": 1}, "causal is 1, expected True or False"),
