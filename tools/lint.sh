@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Checks formatting and common mistakes with clang-format, buildifier, ruff and shellcheck,
-# that excerpts of files in docs/ are up to date, and that folders import only from lower floors.
+# that excerpts of files in docs/ are up to date, that folders import only from lower floors, and that == compares no
+# tensors.
 #
 # Usage: tools/lint.sh [--fix] [FILE]...
 #
@@ -72,6 +73,7 @@ fi
 if ((${#only[@]} == 0)); then
   check "excerpts of files in docs" "$python" -E -s tools/docs/run_examples.py --excerpts README.md CONTRIBUTING.md docs/*.md
   check "imports between folders" "$python" -E -s tools/floors.py
+  check "comparisons of tensors" "$python" -E -s tools/equality.py
 fi
 
 buildifier_version=$(sed -n 's/.*@bazel\/buildifier@\([0-9.]*\).*/\1/p' tools/requirements/lint.txt)

@@ -230,7 +230,7 @@ def composed_passes(inputs):
         sides = tf.sqrt((boxes[:, 2] - boxes[:, 0]) * (boxes[:, 3] - boxes[:, 1]))
         level = tf.floor(finest + tf.math.log(sides / 224) / np.log(2) + 1e-6)
         level = tf.clip_by_value(tf.cast(level, tf.int32), 0, len(maps) - 1)
-        at = [tf.cast(tf.where(level == i)[:, 0], tf.int32) for i in range(len(maps))]
+        at = [tf.cast(tf.where(tf.equal(level, i))[:, 0], tf.int32) for i in range(len(maps))]
         pooled = [
             tfo.detection.roi_align(
                 features,

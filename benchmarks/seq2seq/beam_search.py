@@ -15,7 +15,7 @@ def composed_step(logits, log_probs, finished, lengths, *, eos_id, beam_width, l
     beams, tokens = logits.shape[1:]
     logits = tf.cast(logits, tf.float32)
     log_p = tf.nn.log_softmax(logits)
-    only_end = tf.where(tf.range(tokens) == eos_id, 0.0, _NOTHING)
+    only_end = tf.where(tf.equal(tf.range(tokens), eos_id), 0.0, _NOTHING)
     log_p = tf.where(finished[..., tf.newaxis], only_end, log_p) + log_probs[..., tf.newaxis]
     next_lengths = lengths + tf.cast(tf.logical_not(finished), tf.int32)
     scores = log_p
@@ -25,7 +25,7 @@ def composed_step(logits, log_probs, finished, lengths, *, eos_id, beam_width, l
     scores, best = tf.math.top_k(tf.reshape(scores, [-1, beams * tokens]), beam_width)
     parents, token_ids = best // tokens, best % tokens
     log_probs = tf.gather(tf.reshape(log_p, [-1, beams * tokens]), best, batch_dims=1) if length_penalty else scores
-    finished = tf.gather(finished, parents, batch_dims=1) | (token_ids == eos_id)
+    finished = tf.gather(finished, parents, batch_dims=1) | tf.equal(token_ids, eos_id)
     return log_probs, token_ids, parents, finished, tf.gather(next_lengths, parents, batch_dims=1)
 
 
@@ -36,7 +36,7 @@ def composed_search(step_fn, state, *, batch_size, beam_width, max_length, bos_i
     """
     beams, rows = beam_width, batch_size * beam_width
     state = tf.nest.map_structure(lambda x: tf.repeat(x, beams, axis=0), state)
-    live = tf.tile(tf.where(tf.range(beams) == 0, 0.0, _NOTHING)[tf.newaxis], [batch_size, 1])
+    live = tf.tile(tf.where(tf.equal(tf.range(beams), 0), 0.0, _NOTHING)[tf.newaxis], [batch_size, 1])
     nothing = tf.fill([batch_size, beams], _NOTHING)
     sequences = tf.fill([batch_size, beams, max_length], eos_id)
     first_rows = tf.range(batch_size)[:, tf.newaxis] * beams
@@ -49,13 +49,13 @@ def composed_search(step_fn, state, *, batch_size, beam_width, max_length, bos_i
         vocabulary = logits.shape[-1]
         log_p = tf.nn.log_softmax(tf.cast(logits, tf.float32))
         log_p = tf.reshape(log_p, [batch_size, beams, vocabulary]) + live[..., tf.newaxis]
-        only_end = (t == max_length - 1) & (tf.range(vocabulary) != eos_id)
+        only_end = tf.equal(t, max_length - 1) & tf.not_equal(tf.range(vocabulary), eos_id)
         log_p = tf.where(only_end, _NOTHING, log_p)
         log_probs, best = tf.math.top_k(tf.reshape(log_p, [batch_size, beams * vocabulary]), 2 * beams)
         parents, token_ids = best // vocabulary, best % vocabulary
-        is_end = token_ids == eos_id
+        is_end = tf.equal(token_ids, eos_id)
         grown = take(sequences, parents)
-        grown = tf.where(tf.range(max_length) == t, token_ids[..., tf.newaxis], grown)
+        grown = tf.where(tf.equal(tf.range(max_length), t), token_ids[..., tf.newaxis], grown)
 
         done = scores[:, -1:] > _NOTHING
         penalty = ((6 + tf.cast(t, tf.float32)) / 6) ** length_penalty
@@ -71,7 +71,7 @@ def composed_search(step_fn, state, *, batch_size, beam_width, max_length, bos_i
 
     start = (tf.constant(0), tf.fill([batch_size, beams], bos_id), live, sequences, nothing, sequences, state)
     end = tf.while_loop(
-        lambda t, tokens, live, grown, scores, *_: (t < max_length) & tf.reduce_any(scores[:, -1] == _NOTHING),
+        lambda t, tokens, live, grown, scores, *_: (t < max_length) & tf.reduce_any(tf.equal(scores[:, -1], _NOTHING)),
         body,
         start,
         maximum_iterations=max_length,

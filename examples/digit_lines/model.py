@@ -82,12 +82,12 @@ def check_digits(labels: tf.Tensor, state: tuple[tf.Tensor, tf.Tensor]) -> tuple
       float32 [rows, CLASSES], and the state with the label.
     """
     count, total = state
-    is_digit = tf.cast(labels != BLANK, tf.int32)
+    is_digit = tf.cast(tf.not_equal(labels, BLANK), tf.int32)
     weights = tf.constant([*data.CHECK_WEIGHTS, 0], tf.int32)
     total += is_digit * (labels - 1) * tf.gather(weights, count)
     count += is_digit
     check_digit = tf.one_hot(-total % 10 + 1, CLASSES, on_value=True, off_value=False)
-    last, full = count[:, tf.newaxis] == data.DIGITS - 1, count[:, tf.newaxis] == data.DIGITS
+    last, full = (tf.equal(count[:, tf.newaxis], n) for n in (data.DIGITS - 1, data.DIGITS))
     forbidden = full | (last & ~check_digit)
     return tf.where(forbidden, -np.inf, 0.0), (count, total)
 
@@ -108,7 +108,7 @@ def labels_by_rule(logits: tf.Tensor) -> tf.Tensor:
         step_fn=check_digits,
         initial_state=(zeros, zeros),
     )
-    best = tf.argmax(found.lengths == data.DIGITS, 1)  # the first True
+    best = tf.argmax(tf.equal(found.lengths, data.DIGITS), 1)  # the first True
     return tf.gather(found.labels, best, batch_dims=1)
 
 

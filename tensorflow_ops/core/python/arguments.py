@@ -94,6 +94,14 @@ def _checked_grad(op, d_checked):
 pfor.register("TensorflowOps>CheckValues")(pfor.convert_batched)
 
 
+def equal(a, b):
+    """Returns where two tensors are equal, and a scalar False if their shapes do not fit.
+
+    Not a == b: in graphs of TensorFlow 1 it compares identities, silently. tools/equality.py finds it.
+    """
+    return tf.raw_ops.Equal(x=a, y=b, incompatible_shape_error=False)
+
+
 # Numbers that may be tensors.
 
 
@@ -167,13 +175,22 @@ def _has_bool(value):
     return isinstance(value, bool) or (isinstance(value, np.ndarray | np.generic) and value.dtype == np.bool_)
 
 
+def check_behavior():
+    """Raises RuntimeError if dims of shapes are objects of TensorFlow 1, neither ints nor None."""
+    if not isinstance(tf.TensorShape([1])[0], int):
+        way_out = "call tf.compat.v1.enable_v2_tensorshape() after disable_v2_behavior()"
+        raise RuntimeError(f"tensorflow_ops needs TensorFlow 2's behavior: {way_out}")
+
+
 def dense_tensor(name, value, dtype=None, dtype_hint=None):
     """Returns a tensor, as tf.convert_to_tensor does. Raises ValueError, which names the argument.
 
     Refuses bools where integers are expected, as `static_int` does.
     """
     # What tf.convert_to_tensor returns, too, after 2 microseconds. A graph captures the tensors of others.
-    if isinstance(value, tf.Tensor) and (dtype is None or dtype is value.dtype) and tf.executing_eagerly():
+    if not tf.executing_eagerly():
+        check_behavior()
+    elif isinstance(value, tf.Tensor) and (dtype is None or dtype is value.dtype):
         return value
     kind = dtype or dtype_hint
     # TensorFlow would make 0 and 1 of them.
@@ -270,7 +287,8 @@ def with_shape(name, tensor, expected, meaning):
     # More dims, for tensors of unknown rank with too few.
     found = tf.concat([shape, tf.fill([len(sizes)], -1)], 0)[: len(sizes)]
     wanted = tf.stack([found[i] if n is None else n for i, n in enumerate(sizes)])
-    valid = tf.reduce_all(found == wanted) & ((count >= len(sizes)) if has_more else (count == len(sizes)))
+    fits = count >= len(sizes) if has_more else tf.equal(count, len(sizes))
+    valid = fits & tf.reduce_all(tf.equal(found, wanted))
     shape = checked(f"the shape of {name}", shape, valid, f"{text}: {meaning}")
     # Not a reshape, which TensorFlow removes where the rank decides the result.
     result = tf.slice(tensor, tf.zeros_like(shape), shape, name=re.sub(r"\W", "_", name))

@@ -86,7 +86,7 @@ def _flat_values(value):
 def with_lengths_of(name, value, other_name, other):
     """Returns a RaggedTensor, whose rows must be as long as another's; an op checks it when the values are used."""
     lengths = value.row_lengths()
-    fit = lengths == tf.cast(other.row_lengths(), lengths.dtype)
+    fit = arguments.equal(lengths, tf.cast(other.row_lengths(), lengths.dtype))
     # Not control dependencies: TensorFlow removes an op without side effects that has nothing else.
     lengths = arguments.checked(f"the number of {name}", lengths, fit, f"that of {other_name}")
     return tf.RaggedTensor.from_row_lengths(value.values[: tf.reduce_sum(lengths)], lengths, validate=False)

@@ -202,7 +202,7 @@ def _total(batches):
     if None not in sizes:
         return known[0], batches
     sizes = tf.stack([tf.shape(tensor)[0] for tensor in batches])
-    equal = tf.reduce_all(sizes == sizes[0])
+    equal = tf.reduce_all(tf.equal(sizes, sizes[0]))
     sizes = arguments.checked("dim 0 of the arguments", sizes, equal, "the same batch size in all of them")
     checked = [_slice(tensor, size) for tensor, size in zip(batches, tf.unstack(sizes), strict=True)]
     return known[0] if known else sizes[0], checked
@@ -214,6 +214,7 @@ def _slice(tensor, size):
 
 
 def _run(fn, devices, args_and_kwargs):
+    arguments.check_behavior()
     flat = tf.nest.flatten(args_and_kwargs)
     flat = [tf.convert_to_tensor(a) if isinstance(a, np.ndarray) else a for a in flat]
     for a in flat:
@@ -269,7 +270,7 @@ def _check_output(value, size):
             raise ValueError(f"fn returns a tensor {tensor.shape} for {size} examples, expected {expected}")
         return tensor
     rows = tf.shape(tensor)[0]
-    return _slice(tensor, arguments.checked("dim 0 of fn's result", rows, rows == size, expected))
+    return _slice(tensor, arguments.checked("dim 0 of fn's result", rows, tf.equal(rows, size), expected))
 
 
 def _join(parts, values):

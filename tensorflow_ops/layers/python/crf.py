@@ -107,8 +107,8 @@ class CRF(keras.layers.Layer):
             boundaries = tf.cast(tf.convert_to_tensor(self.boundaries), value_dtype)
             zero = tf.zeros([], value_dtype)
             # Not a product: 0 times -inf is NaN.
-            logits = tf.cast(logits, value_dtype) + tf.where(frames == 0, boundaries[0], zero)
-            logits += tf.where(frames == last, boundaries[1], zero)
+            logits = tf.cast(logits, value_dtype) + tf.where(tf.equal(frames, 0), boundaries[0], zero)
+            logits += tf.where(tf.equal(frames, last), boundaries[1], zero)
         return logits, tf.cast(tf.convert_to_tensor(self.transitions), value_dtype), lengths
 
     def loss(self, y_true: TensorLike, y_pred: TensorLike) -> tf.Tensor:

@@ -70,7 +70,7 @@ class BoxIoU(op_loss.RowLoss):
         if self.ignore_value is None:
             return losses
         y_true = arguments.dense_tensor("y_true", y_true)
-        is_box = tf.reduce_any(y_true != tf.cast(self.ignore_value, y_true.dtype), -1)
+        is_box = tf.reduce_any(tf.not_equal(y_true, tf.cast(self.ignore_value, y_true.dtype)), -1)
         losses = tf.where(is_box, losses, tf.zeros([], losses.dtype))
         losses._keras_mask = tf.broadcast_to(is_box, tf.shape(losses))
         return losses

@@ -56,7 +56,7 @@ class _SequenceLoss(op_loss.OpLoss):
         """Returns the lengths of labels without padding. A blank before a label counts: the op refuses it."""
         blank = tf.cast(sequence_arguments.blank_class(self.blank_index, logits), tf.int64)
         is_before_negative = tf.math.cumprod(tf.cast(labels >= 0, tf.int32), 1)
-        is_label = is_before_negative * tf.cast(labels != blank, tf.int32)
+        is_label = is_before_negative * tf.cast(tf.not_equal(labels, blank), tf.int32)
         labels_from_here = tf.math.cumsum(is_label, 1, reverse=True)
         return tf.reduce_sum(tf.cast(labels_from_here > 0, tf.int32), 1)
 

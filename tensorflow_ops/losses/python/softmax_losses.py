@@ -110,7 +110,7 @@ class SparseSoftmaxCrossEntropy(op_loss.RowLoss):
             axis=self.axis,
         )
         if self.ignore_index is not None:
-            losses._keras_mask = tf.cast(labels, tf.int64) != self.ignore_index
+            losses._keras_mask = tf.not_equal(tf.cast(labels, tf.int64), self.ignore_index)
         return losses
 
 

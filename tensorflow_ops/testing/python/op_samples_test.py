@@ -11,6 +11,8 @@ from absl.testing import parameterized
 from op_samples_testing import OP_SAMPLES, SAMPLES
 
 import tensorflow_ops as tfo
+from tensorflow_ops.testing.python import compare
+from tensorflow_ops.testing.python import inputs as inputs_module
 
 _CHECKED = shard_testing.part_of(OP_SAMPLES)
 
@@ -117,6 +119,42 @@ class OpSamplesTest(tf.test.TestCase, parameterized.TestCase):
 
     def test_every_sample_names_a_public_op(self):
         self.assertContainsSubset({name.partition(" ")[0] for name in SAMPLES}, set(_public_names()))
+
+
+class SessionTest(tf.test.TestCase, parameterized.TestCase):
+    @parameterized.parameters(*_CHECKED)
+    def test_graph_of_tensorflow_1_equals_eager_execution(self, name):
+        sample = SAMPLES[name]
+        for changes in ({}, *sample.variants):
+            changes = {key: value for key, value in changes.items() if key != "onnx"}
+            inputs = inputs_module.Inputs(sample.fn, *sample.changed(changes))
+
+            def run(tensors, inputs=inputs):
+                outputs, gradients = inputs.vjp(tensors, lambda ys: inputs_module.random_like(ys, 1))
+                return [*outputs, *(g for g in gradients if g is not None)]
+
+            expected = run(inputs.tensors)
+            with self.subTest(changes), tf.Graph().as_default(), tf.compat.v1.Session() as session:
+                placeholders = [tf.compat.v1.placeholder(x.dtype, [None] * x.shape.rank) for x in inputs.tensors]
+                values = [x.numpy() for x in inputs.tensors]
+                found = session.run(run(placeholders), dict(zip(placeholders, values, strict=True)))
+                names = [str(k) for k in range(len(found))]
+                compare.check_close("in a session", names, found, expected, compare.TOLERANCES)
+
+    @parameterized.parameters(*_CHECKED)
+    def test_refuses_shapes_of_tensorflow_1(self, name):
+        sample = SAMPLES[name]
+        values = [x.numpy() for x in tf.nest.flatten((sample.args, sample.kwargs)) if tf.is_tensor(x)]
+        tf.compat.v1.disable_v2_tensorshape()  # disable_v2_behavior does
+        try:
+            with tf.Graph().as_default(), self.assertRaisesRegex(RuntimeError, "needs TensorFlow 2's behavior: call"):
+                rest = iter(map(tf.constant, values))
+                args, kwargs = tf.nest.map_structure(
+                    lambda x: next(rest) if tf.is_tensor(x) else x, (sample.args, dict(sample.kwargs))
+                )
+                sample.fn(*args, **kwargs)
+        finally:
+            tf.compat.v1.enable_v2_tensorshape()
 
 
 class ArgumentsTest(tf.test.TestCase, parameterized.TestCase):

@@ -46,8 +46,9 @@ def _broadcast(boxes1, boxes2):
     dims1, dims2 = (
         tf.concat([tf.ones(rank - tf.maximum(tf.size(s), 1), s.dtype), s[:-1]], 0) for s in (sizes1, sizes2)
     )
-    fit = tf.reduce_all((dims1 == dims2) | (dims1 == 1) | (dims2 == 1))
-    dims = tf.where(dims1 == 1, dims2, dims1)
+    is_one = tf.equal(dims1, 1)
+    fit = tf.reduce_all(tf.equal(dims1, dims2) | is_one | tf.equal(dims2, 1))
+    dims = tf.where(is_one, dims2, dims1)
     results = []
     for boxes, sizes, own in ((boxes1, sizes1, dims1), (boxes2, sizes2, dims2)):
         result = tf.broadcast_to(boxes, tf.concat([tf.where(fit, dims, own), sizes[-1:]], 0))

@@ -141,7 +141,8 @@ def _boxes_and_images(boxes, box_indices, features):
         rows = arguments.cast_tensor("boxes", ragged.rows("boxes", boxes, "[N, (R), 4]"), dtype)
         if box_indices is None:
             images = boxes.nrows(tf.int32)
-            images = arguments.checked("dim 0 of boxes", images, images == tf.shape(features)[0], "features' N")
+            fit = tf.equal(images, tf.shape(features)[0])
+            images = arguments.checked("dim 0 of boxes", images, fit, "features' N")
             return rows, tf.repeat(tf.range(images), boxes.row_lengths()), boxes.with_values
         boxes = "a RaggedTensor"
     else:
@@ -166,7 +167,8 @@ def _dense_boxes_of_images(boxes, features):
     sizes = tf.shape(boxes)
     images = sizes[0]
     if None in (boxes.shape[0], known):
-        images = arguments.checked("dim 0 of boxes", images, images == tf.shape(features)[0], "features' N")
+        fit = tf.equal(images, tf.shape(features)[0])
+        images = arguments.checked("dim 0 of boxes", images, fit, "features' N")
 
     def restore(pooled):
         result = tf.reshape(pooled, tf.concat([sizes[:2], tf.shape(pooled)[1:]], 0))

@@ -157,7 +157,7 @@ class EditDistance(keras.metrics.Metric):
             sequences = value
         else:
             ids = tf.cast(_ids(name, value), tf.int64)
-            sequences = tf.ragged.boolean_mask(ids, (ids >= 0) & (ids != self.pad_id))
+            sequences = tf.ragged.boolean_mask(ids, (ids >= 0) & tf.not_equal(ids, self.pad_id))
         if sequences.shape.rank != 2:
             raise ValueError(f"{name} has shape {sequences.shape}, expected [N, None]: a sequence in each row")
         return sequences if sequences.dtype == tf.string else tf.cast(sequences, tf.int64)

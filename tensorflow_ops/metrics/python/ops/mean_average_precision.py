@@ -239,7 +239,7 @@ class MeanAveragePrecision(keras.metrics.Metric):
             if tf.executing_eagerly() or self.evaluate_freq == 1:
                 last = values()
             else:
-                is_due = self._updates % self.evaluate_freq == 0
+                is_due = tf.equal(self._updates % self.evaluate_freq, 0)
                 last = tf.cond(is_due, values, self._last.read_value)
             return tf.unstack(tf.cast(last, self.dtype))
 
@@ -287,7 +287,8 @@ class MeanAveragePrecision(keras.metrics.Metric):
             tf.cast(objects["counts"], tf.int64), tf.searchsorted(classes, objects["classes"]), tf.size(classes)
         )
         indices = tf.searchsorted(classes, detections["classes"])
-        is_known = tf.gather(tf.pad(classes, [[0, 1]], constant_values=-1), indices) == detections["classes"]
+        found = tf.gather(tf.pad(classes, [[0, 1]], constant_values=-1), indices)
+        is_known = tf.equal(found, detections["classes"])
         precision, recall = ops.tensorflow_ops_average_precision(
             scores=detections["scores"],
             class_indices=tf.where(is_known, indices, -1),

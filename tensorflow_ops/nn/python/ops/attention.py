@@ -30,7 +30,7 @@ def _operands(query, key, value):
                 raise ValueError(f"{name} has {examples[0]} examples, expected {examples[1]}, as query has")
         key_splits = value.row_splits
         if key_splits is not key.row_splits:
-            fit = key_splits == tf.cast(key.row_splits, key_splits.dtype)
+            fit = arguments.equal(key_splits, tf.cast(key.row_splits, key_splits.dtype))
             key_splits = arguments.checked("value.row_splits", key_splits, fit, "those of key")
         longest = tf.stack([t.bounding_shape(1, out_type=tf.int64) for t in (query, key)])
         ragged_inputs = [tf.cast(query.row_splits, tf.int64)], [tf.cast(key_splits, tf.int64)], [longest]

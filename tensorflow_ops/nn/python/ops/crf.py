@@ -89,7 +89,7 @@ def crf_log_likelihood(
     labels, label_lengths = ragged.padded("labels", labels, "lengths", lengths, padding=-1)
     logits, transitions, lengths = _scores(logits, transitions, lengths if are_ragged else label_lengths)
     if are_ragged:
-        fit = tf.cast(label_lengths, lengths.dtype) == lengths
+        fit = arguments.equal(tf.cast(label_lengths, lengths.dtype), lengths)
         lengths = arguments.checked("the frames of logits", lengths, fit, "as many as labels")
     labels = nn_arguments.integers("labels", labels)
     if cuts:

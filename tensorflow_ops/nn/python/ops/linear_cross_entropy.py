@@ -160,7 +160,7 @@ def _checked_sizes(features, labels, weight):
         return sizes
     expected = tf.concat([tf.shape(labels, out_type=tf.int64), tf.shape(weight, out_type=tf.int64)[:1]], 0)
     rank = tf.minimum(tf.size(sizes), tf.size(expected))
-    fits = (tf.size(sizes) == tf.size(expected)) & tf.reduce_all(sizes[:rank] == expected[:rank])
+    fits = tf.equal(tf.size(sizes), tf.size(expected)) & tf.reduce_all(tf.equal(sizes[:rank], expected[:rank]))
     return arguments.checked("the shape of features", sizes, fits, "the shape of labels and the first dim of weight")
 
 

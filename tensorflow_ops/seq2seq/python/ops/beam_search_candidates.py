@@ -33,8 +33,7 @@ class CandidateSearch:
         self._eos_ids = tf.constant(options.eos_ids, tf.int32)
         # Greedy search ends with its first end token, so one candidate is enough. (Not for a group of
         # width 1: the token that it takes instead of an end is penalized in later groups.)
-        greedy = options.beam_width == 1
-        self._count = 1 if greedy else (len(options.eos_ids) + 1) * options.group_width
+        self._count = 1 if options.beam_width == 1 else (len(options.eos_ids) + 1) * options.group_width
 
     def find(self, group, step, logits, log_probs, penalties, forbidden, earlier_tokens):
         """Returns the Candidates of a group.
@@ -87,7 +86,7 @@ class CandidateSearch:
 
     def _penalized(self, candidates, penalties, earlier_tokens, num_tokens):
         """Returns the best candidates after the diversity penalty; of equal ones those of lower beam and token."""
-        is_equal = candidates.tokens[..., tf.newaxis] == earlier_tokens[:, tf.newaxis]
+        is_equal = tf.equal(candidates.tokens[..., tf.newaxis], earlier_tokens[:, tf.newaxis])
         times = tf.reduce_sum(tf.cast(is_equal, penalties.dtype), -1)
         penalty = arguments.constant_or_cast(self._options.diversity_penalty, penalties.dtype) * times
         candidates = candidates._replace(log_probs=candidates.log_probs - penalty, penalties=penalties + penalty)
@@ -116,7 +115,7 @@ def follow_prompt(candidates, group, log_probs, prompt_step, width):
       width: of a group.
     """
     first_beam = group * width
-    is_first = tf.range(tf.shape(candidates.tokens)[1]) == 0
+    is_first = tf.equal(tf.range(tf.shape(candidates.tokens)[1]), 0)
     log_probs = (log_probs[:, first_beam] + prompt_step.log_probs[:, group])[:, tf.newaxis]
     given = Candidates(
         log_probs=tf.where(is_first, log_probs, -float("inf")),

@@ -67,7 +67,7 @@ def is_done(options, hypotheses, best, length):
     nothing = tf.constant(-float("inf"), best.dtype)
     worst = hypotheses.scores[:, -1]
     if options.early_stopping is True:
-        return (worst > nothing) | (best == nothing)
+        return (worst > nothing) | tf.equal(best, nothing)
     if options.early_stopping == "never":
         length = tf.where(options.length_penalty > 0, options.max_length, length)
     return tf.logical_not(score(options, best, length) > worst)

@@ -68,7 +68,7 @@ class BeamSearch:
         dtype = arguments.at_least_float32(model.logits_dtype or tf.float32)
         width, groups = options.group_width, options.num_groups
         # Each group starts from one sequence. K equal ones would stay equal.
-        first = tf.where(tf.range(options.beam_width) % width == 0, 0.0, -float("inf"))
+        first = tf.where(tf.equal(tf.range(options.beam_width) % width, 0), 0.0, -float("inf"))
         return _Loop(
             step=tf.constant(0),
             tokens=tf.reshape(tokens, self._beams),

@@ -287,7 +287,7 @@ def _batch_gather_of_any_rank(params, indices):
     shape = arguments.checked("the shape of params", shape, has_dims, "at least as many dims as indices have")
     batch_dims = tf.size(of_indices) - 1
     batch = of_indices[:batch_dims]
-    is_equal = tf.reduce_all(shape[:batch_dims] == batch)
+    is_equal = tf.reduce_all(tf.equal(shape[:batch_dims], batch))
     shape = arguments.checked("the shape of params", shape, is_equal, "the batch dims of indices")
     size, rest = shape[batch_dims], shape[batch_dims + 1 :]
     flat_batch = tf.reduce_prod(batch)

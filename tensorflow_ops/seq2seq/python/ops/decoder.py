@@ -77,7 +77,8 @@ class Processor:
             return ()
         if parents is not None:
             sequences = beam_search_ops.gather_by_beam(sequences, parents)
-        return tf.where(tf.range(tf.shape(sequences)[-1]) == self._offset + step, tokens[..., tf.newaxis], sequences)
+        is_column = tf.equal(tf.range(tf.shape(sequences)[-1]), self._offset + step)
+        return tf.where(is_column, tokens[..., tf.newaxis], sequences)
 
     def __call__(self, sequences, step, logits):
         """Returns processed logits, and forbidden tokens or None. Raises ValueError."""
@@ -99,7 +100,7 @@ class Processor:
 
 def goes_on(step, max_length, finished):
     """Returns whether a loop runs another step: the first, and while there is an unfinished sequence."""
-    return (step < max_length) & ((step == 0) | tf.reduce_any(tf.logical_not(finished)))
+    return (step < max_length) & (tf.equal(step, 0) | tf.reduce_any(tf.logical_not(finished)))
 
 
 def start_tokens(bos_id, batch_size):

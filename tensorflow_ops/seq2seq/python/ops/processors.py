@@ -109,7 +109,7 @@ def no_repeat_ngrams(size: int) -> ForbidsTokens:
         last = tf.gather(padded, tf.maximum(length - (size - 1), 0) + before, axis=1)
         starts = tf.range(length)
         ngrams = tf.gather(padded, starts[:, tf.newaxis] + before, axis=1)
-        repeats = tf.reduce_all(ngrams == last[:, tf.newaxis], -1) & (starts + (size - 1) < length)
+        repeats = tf.reduce_all(tf.equal(ngrams, last[:, tf.newaxis]), -1) & (starts + (size - 1) < length)
         followers = tf.gather(padded, starts + (size - 1), axis=1)
         return logits, _mask(followers, repeats, logits)
 
@@ -248,9 +248,9 @@ def force_tokens(ids: int | Iterable[int], *, step: IntLike) -> ChangesLogits:
         del sequences
         nothing = tf.constant(-float("inf"), logits.dtype)
         forced = tf.where(_is_listed(ids, logits), tf.zeros([], logits.dtype), nothing)
-        return tf.where(step == forced_step, forced, logits)
+        return tf.where(tf.equal(step, forced_step), forced, logits)
 
-    process.lifts = lambda step: step == forced_step
+    process.lifts = lambda step: tf.equal(step, forced_step)
     return process
 
 
@@ -488,7 +488,8 @@ def _bias(bias):
 def _is_listed(ids, logits):
     """Returns which tokens are among the ids, bool [V]; checks that all ids are tokens."""
     ids = seq2seq_arguments.tokens("ids", ids, logits)
-    return tf.ensure_shape(tf.reduce_any(tf.range(tf.shape(logits)[-1])[:, tf.newaxis] == ids, -1), logits.shape[-1:])
+    is_listed = tf.reduce_any(tf.equal(tf.range(tf.shape(logits)[-1])[:, tf.newaxis], ids), -1)
+    return tf.ensure_shape(is_listed, logits.shape[-1:])
 
 
 class _Words:
@@ -512,7 +513,7 @@ class _Words:
         # More columns in front, which match no token.
         padded = tf.pad(sequences, [[0, 0], [self._count, 0]], constant_values=-1)
         latest = tf.gather(padded, tf.shape(sequences)[1] + tf.range(self._count), axis=1)[:, tf.newaxis]
-        return tf.reduce_all((latest == self._before) | (self._before < 0), -1)
+        return tf.reduce_all(tf.equal(latest, self._before) | (self._before < 0), -1)
 
 
 def _mask(tokens, is_on, logits):

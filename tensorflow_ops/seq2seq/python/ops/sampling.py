@@ -239,7 +239,7 @@ class _Sampler:
         else:
             tokens, exists = self._draw_from_all(processed, no_eos, uniform)
         tokens = tf.where(exists, tokens, (options.eos_ids or (0,))[0])
-        is_end = tf.reduce_any(tokens[:, tf.newaxis] == self._eos_ids, -1) | tf.logical_not(exists)
+        is_end = tf.reduce_any(tf.equal(tokens[:, tf.newaxis], self._eos_ids), -1) | tf.logical_not(exists)
         if self._prompt is not None:
             prompt_tokens, is_given = self._prompt.at(loop.step)
             tokens = tf.where(is_given, prompt_tokens, tokens)

@@ -136,7 +136,7 @@ class SamplingOptions:
         if not self.eos_ids:
             return logits
         eos_ids = seq2seq_arguments.tokens("eos_ids", self.eos_ids, logits)
-        is_eos = tf.reduce_any(tf.range(tf.shape(logits)[-1])[:, tf.newaxis] == eos_ids, -1)
+        is_eos = tf.reduce_any(tf.equal(tf.range(tf.shape(logits)[-1])[:, tf.newaxis], eos_ids), -1)
         return tf.where(is_forbidden & is_eos, tf.constant(-float("inf"), logits.dtype), logits)
 
     def weights(self, logits):

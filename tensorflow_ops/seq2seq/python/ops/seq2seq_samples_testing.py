@@ -16,7 +16,7 @@ _FINISHED, _STEP_LENGTHS = tf.constant([[False, True, False], [False] * 3]), tf.
 # Small integers: many candidates have the same score.
 _TIES = tf.constant(RNG.integers(0, 3, [2, 5, 4]), tf.float32)
 _CTC_LOGITS, _CTC_LENGTHS = normal(2, 5, 4), tf.constant([5, 3])
-_CTC_LABEL_SCORES = normal(4, 4)
+_CTC_LABEL_SCORES = normal(4, 4).numpy()  # for graphs of TensorFlow 1, too
 _CLASS = r"expected \[0, 4\)"
 
 

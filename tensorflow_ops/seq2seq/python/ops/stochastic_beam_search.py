@@ -173,7 +173,7 @@ class _Search:
         """Returns the StochasticBeamSearchResult, for first tokens [B * K] and seeds [B, 2]."""
         options, model = self._options, self._model
         # The search starts from one sequence. K equal ones would stay equal.
-        start = tf.where(tf.range(self._width) == 0, tf.zeros([], tf.float64), -float("inf"))
+        start = tf.where(tf.equal(tf.range(self._width), 0), tf.zeros([], tf.float64), -float("inf"))
         start = tf.broadcast_to(start, self._beams)
         first = _Loop(
             step=tf.constant(0),
@@ -209,7 +209,7 @@ class _Search:
         log_probs, tokens, exists = self._filter(loop, logits)
         num_candidates = tf.shape(log_probs)[1]
         # Log probabilities of a certain candidate, the first.
-        certain = tf.where(tf.range(num_candidates) == 0, tf.zeros([], tf.float64), -float("inf"))
+        certain = tf.where(tf.equal(tf.range(num_candidates), 0), tf.zeros([], tf.float64), -float("inf"))
         if self._prompt is not None:
             prompt_tokens, is_given = (tf.repeat(x, self._width) for x in self._prompt.at(loop.step))
             log_probs = tf.where(is_given[:, tf.newaxis], certain, log_probs)
@@ -235,7 +235,7 @@ class _Search:
         # Any token will do after an end: the result does not include it.
         new = tf.where(finished | tf.logical_not(alive), (options.eos_ids or (0,))[0], new)
         new = tf.ensure_shape(new, [self._static_batch, self._width])
-        is_end = tf.reduce_any(new[..., tf.newaxis] == tf.constant(options.eos_ids, tf.int32), -1)
+        is_end = tf.reduce_any(tf.equal(new[..., tf.newaxis], tf.constant(options.eos_ids, tf.int32)), -1)
         if self._prompt is not None:
             is_end &= tf.logical_not(tf.reshape(is_given, self._beams))
         rows = tf.reshape(parents + self._first_rows, [-1])
