@@ -75,6 +75,12 @@ _SCRIPT = """
             with strategy.scope():
                 model.compile(optimizer, loss_fn)
             history = model.fit(data, epochs=3, verbose=0, shuffle=False).history["loss"]
+            with strategy.scope():
+                layers = [tfo.layers.DeformConv2D(1, 3), keras.layers.GlobalAveragePooling2D()]
+                model = keras.Sequential([keras.Input([12, 12, 3]), *layers])
+                model.compile("sgd", "mse")
+            model.fit(images[:9], labels[:9, :1], batch, verbose=0)  # leaves a second replica without examples
+            assert all(np.isfinite(weight.numpy()).all() for weight in model.weights)
         else:
             with strategy.scope():
                 variables = [tf.Variable(v.numpy()) for v in model.trainable_variables]

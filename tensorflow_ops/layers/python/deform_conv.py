@@ -11,6 +11,7 @@ from tensorflow_ops.core.python.type_aliases import TensorLike
 from tensorflow_ops.layers.python.type_aliases import Identifier
 from tensorflow_ops.nn.python.ops import deform_conv
 from tensorflow_ops.nn.python.ops.deform_conv import PaddingName, PaddingSizes
+from tensorflow_ops.shapes.python import shapes
 
 
 @keras.saving.register_keras_serializable(package="tensorflow_ops")
@@ -147,28 +148,31 @@ class DeformConv2D(keras.layers.Layer):
 
     def _convolve(self, features, kernel):
         """Returns the convolution that computes offsets."""
+        has_rank = features.shape.rank is not None
+        batch, height, width, _ = shapes.get_shape(features) if has_rank else tf.unstack(tf.shape(features), 4)
+        sizes = [batch, self._output_size(0, height), self._output_size(1, width)]
         if self.dilation_rate != (1, 1):
             # On the CPU, gradients of tf.nn.conv2d with dilations exist in oneDNN's float32 only.
-            batch, height, width = tf.unstack(tf.shape(features))[:3]
             taps = self.kernel_size[0] * self.kernel_size[1]
-            sizes = [
-                self._output_size(i, size if static is None else static)
-                for i, (size, static) in enumerate(zip((height, width), features.shape[1:3], strict=True))
-            ]
             return deform_conv.deform_conv2d(
                 features,
-                tf.zeros([batch, *sizes, 2 * taps], features.dtype),
+                tf.zeros([*sizes, 2 * taps], features.dtype),
                 kernel,
                 strides=self.strides,
                 padding=self._deform_padding(),
                 dilations=self.dilation_rate,
             )
-        padding = self._op_padding
-        if padding == "EXPLICIT":
-            top, bottom, left, right = self._paddings
-            features = tf.pad(features, [[0, 0], [top, bottom], [left, right], [0, 0]])
-            padding = "VALID"
-        return tf.nn.conv2d(features, kernel, [1, *self.strides, 1], padding)
+        # oneDNN gives an empty result the shape of the input, so the result gets more elements, and is cut. Without
+        # padding, TensorFlow's pad and slice do not copy.
+        is_known = all(isinstance(size, int) for size in sizes)
+        more = int(0 in sizes) if is_known else tf.cast(tf.reduce_any(tf.equal(tf.stack(sizes), 0)), tf.int32)
+        padding, (top, bottom, left, right) = self._op_padding, self._paddings
+        if padding == "EXPLICIT" or not is_known or more:
+            ends = [bottom + more * self.kernel_size[0], right + more * self.kernel_size[1]]
+            features = tf.pad(features, [[0, more], [top, ends[0]], [left, ends[1]], [0, 0]])
+        padding = "VALID" if padding == "EXPLICIT" else padding
+        result = tf.nn.conv2d(features, kernel, [1, *self.strides, 1], padding)
+        return result if is_known and not more else tf.slice(result, [0] * 4, [*sizes, kernel.shape[-1]])
 
     def _deform_padding(self):
         return self.padding.upper() if isinstance(self.padding, str) else self.padding

@@ -51,8 +51,8 @@ class MultiScaleDeformableAttention(keras.layers.Layer):
       values: [N, S, D], the pixels of all levels, row by row, a level after the other.
       spatial_shapes: [L, 2], (height, width) of each level; with XLA, constants. Pass a list
         by keyword.
-      values_mask: bool [N, S]: False for padding, whose values are 0. None: the
-        Keras mask of values, if it has one.
+      values_mask: [N, S], bools or numbers: False or 0 for padding, whose values are 0.
+        None: the Keras mask of values, if it has one.
 
     Returns:
       [N, Q, D], in the layer's compute dtype.
@@ -98,7 +98,7 @@ class MultiScaleDeformableAttention(keras.layers.Layer):
         query = arguments.cast_tensor("query", query, wide)
         values = self.value_proj(arguments.cast_tensor("values", values, self.compute_dtype))
         if values_mask is not None:
-            is_value = arguments.dense_tensor("values_mask", values_mask, tf.bool)[..., tf.newaxis]
+            is_value = tf.cast(arguments.dense_tensor("values_mask", values_mask), tf.bool)[..., tf.newaxis]
             values = tf.where(is_value, values, tf.zeros([], values.dtype))
         batch, rows = tf.shape(query)[0], tf.shape(query)[1]
         values = tf.reshape(values, [batch, tf.shape(values)[1], heads, values.shape[-1] // heads])

@@ -72,5 +72,12 @@ class GridSample(keras.layers.Layer):
 
         def __call__(self, features: TensorLike, grid: TensorLike, **kwargs: Any) -> tf.Tensor: ...
 
+    def compute_output_spec(self, features, grid):
+        """Traces `call`, which checks shapes: Keras's calls compute_output_shape."""
+        return keras.Operation.compute_output_spec(self, features, grid)
+
+    def compute_output_shape(self, features_shape, grid_shape):
+        return self.compute_output_spec(keras.KerasTensor(features_shape), keras.KerasTensor(grid_shape)).shape
+
     def get_config(self):
         return {**super().get_config(), **self._option_values()}

@@ -76,5 +76,13 @@ class NMS(keras.layers.Layer):
 
         def __call__(self, boxes: TensorLike, scores: TensorLike, **kwargs: Any) -> nms.Detections: ...
 
+    def compute_output_spec(self, boxes, scores):
+        """Traces `call`, which has several dtypes: Keras's calls compute_output_shape."""
+        return keras.Operation.compute_output_spec(self, boxes, scores)
+
+    def compute_output_shape(self, boxes_shape, scores_shape):
+        found = self.compute_output_spec(keras.KerasTensor(boxes_shape), keras.KerasTensor(scores_shape))
+        return nms.Detections(*(tensor.shape for tensor in found))
+
     def get_config(self):
         return {**super().get_config(), **self._option_values()}

@@ -1,4 +1,4 @@
-"""Tests of tfo.layers.NMS, GridSample and MultiScaleDeformableAttention; of supports_jit in all layers."""
+"""Tests of tfo.layers.NMS, GridSample, MultiScaleDeformableAttention; supports_jit, output shapes of all layers."""
 
 from unittest import mock
 
@@ -39,6 +39,26 @@ class JitTest(tf.test.TestCase, parameterized.TestCase):
             mock.patch.object(build_info, "CUDA_VERSION", ""),
         ):
             self.assertFalse(layer(*args).supports_jit)
+
+
+class OutputShapeTest(tf.test.TestCase):
+    def test_every_layer_computes_it(self):
+        for name in tfo.layers.__all__:
+            layer = getattr(tfo.layers, name)
+            if isinstance(layer, type):
+                self.assertIsNot(layer.compute_output_shape, keras.layers.Layer.compute_output_shape, name)
+
+    def test_equals_that_of_results(self):
+        for layer, *shapes in (
+            (tfo.layers.NMS(max_outputs=7), [2, 9, 4], [2, 9, 3]),
+            (tfo.layers.NMS(max_outputs=7, box_format="cxcywhr"), [2, 9, 3, 5], [2, 9, 3]),
+            (tfo.layers.GridSample(), [1, 5, 6, 3], [2, 4, 7, 2]),
+            (tfo.layers.GridSample(data_format="NCHW"), [2, 3, 5, 6], [2, 4, 2]),
+        ):
+            expected = tf.nest.map_structure(lambda x: tuple(x.shape), layer(*(_normal(*shape) for shape in shapes)))
+            self.assertEqual(layer.compute_output_shape(*shapes), expected)
+            batches = layer.compute_output_shape(*([None, *shape[1:]] for shape in shapes))
+            self.assertEqual(batches[-1], (None,) if isinstance(layer, tfo.layers.NMS) else expected[-1])
 
 
 class NMSTest(tf.test.TestCase):
@@ -125,8 +145,9 @@ class MultiScaleDeformableAttentionTest(tf.test.TestCase, parameterized.TestCase
             weight.assign(_normal(*weight.shape))
         reference = _RNG.uniform(0.1, 0.9, [2, 5, 2, size]).astype(np.float32)
         mask = _RNG.uniform(size=[2, 30]) < 0.8
-        actual = layer(self._QUERY, reference, self._VALUES, spatial_shapes=self._SHAPES, values_mask=mask)
-        self.assertAllClose(actual, self._expected(layer, reference, mask), 1e-4, 1e-4)
+        for values_mask in (mask, mask.astype(np.float32), mask.tolist()):
+            actual = layer(self._QUERY, reference, self._VALUES, spatial_shapes=self._SHAPES, values_mask=values_mask)
+            self.assertAllClose(actual, self._expected(layer, reference, mask), 1e-4, 1e-4)
 
     def test_first_weights(self):
         layer = tfo.layers.MultiScaleDeformableAttention(num_heads=4, num_levels=1, num_points=2)

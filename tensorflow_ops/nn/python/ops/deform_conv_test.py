@@ -104,6 +104,28 @@ class DeformConv2DLayerTest(tf.test.TestCase, parameterized.TestCase):
         function = tf.function(layer.call, input_signature=[tf.TensorSpec([None, None, None, 4])])
         self.assertAllClose(function(features), expected, rtol=0, atol=1e-6)
 
+    @parameterized.parameters(
+        ([0, 6, 7, 4], {}), ([0, 6, 7, 4], {"padding": 1, "strides": 2, "modulated": True}), ([2, 2, 7, 4], {}),
+        ([2, 1, 7, 4], {}), ([2, 0, 7, 4], {"padding": "same"}), ([0, 6, 7, 4], {"dtype": "mixed_float16"}),
+    )  # fmt: skip
+    def test_empty_results(self, shape, options):
+        layer = tfo.layers.DeformConv2D(4, 3, **options)
+        layer.build(shape)
+        features = tf.zeros(shape)
+
+        def run(features):
+            with tf.GradientTape() as tape:
+                tape.watch(features)
+                result = layer(features)
+            return result, *tape.gradient(result, [features, *(w.value for w in layer.weights)])
+
+        specs = tf.TensorSpec([None] * 4), tf.TensorSpec([None, *shape[1:]]), tf.TensorSpec([shape[0], None, None, 4])
+        for function in (run, *(tf.function(run, [spec]) for spec in specs)):
+            result, *gradients = function(features)
+            self.assertEqual(tuple(result.shape), layer.compute_output_shape(shape))
+            for gradient, x in zip(gradients, [features, *layer.weights], strict=True):
+                self.assertAllEqual(gradient, tf.zeros(x.shape))
+
     def test_round_trip(self):
         layer = tfo.layers.DeformConv2D(4, 3, padding=((1, 0), (0, 2)), modulated=True, activation="relu", name="d")
         copy = tfo.layers.DeformConv2D.from_config(layer.get_config())
