@@ -1,6 +1,7 @@
 """The arguments of a python_op: which are tensors, which are attributes, and attributes as keys."""
 
 import enum
+import hashlib
 import inspect
 
 import numpy as np
@@ -27,7 +28,8 @@ def freeze(value):
     if isinstance(value, np.ndarray) and value.dtype != object:
         copy = value.copy()
         copy.setflags(write=False)
-        return (np.ndarray, value.dtype.str, value.shape, copy.tobytes()), copy
+        # A digest: keys in caches would keep the bytes.
+        return (np.ndarray, value.dtype.str, value.shape, hashlib.sha256(copy.tobytes()).digest()), copy
     if isinstance(value, dict):
         pairs = [(key, *freeze(item)) for key, item in value.items()]
         copy = {key: item for key, _, item in pairs}
@@ -39,6 +41,13 @@ def freeze(value):
         known = all(key is not None for key, _ in items)
         return ((type(value), *(key for key, _ in items)) if known else None), copy
     return None, value
+
+
+def num_bytes(value):
+    """Estimates how many bytes an attribute and its key take."""
+    if isinstance(value, (list, tuple, dict)):
+        return sum(map(num_bytes, value.values() if isinstance(value, dict) else value))
+    return 256 + (len(value) if isinstance(value, (str, bytes)) else getattr(value, "nbytes", 0))
 
 
 def freeze_all(op_name, attributes):

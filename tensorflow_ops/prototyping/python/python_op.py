@@ -19,7 +19,8 @@ Declaration: TypeAlias = tf.TensorSpec | Sequence[Any] | Mapping[str, Any] | Cal
 
 _VMAP = get_args(Vmap)
 _Kernel = TypeVar("_Kernel", bound=Callable[..., Any])
-_MAX_CACHED_PLANS = 256  # per op, for combinations of dtypes and attributes
+# Of plans for combinations of dtypes and attributes, per op; the bytes are those of attributes.
+_MAX_CACHED_PLANS, _MAX_CACHED_BYTES = 256, 2**26
 
 _ops = {}  # by name
 _ops_lock = threading.Lock()
@@ -122,7 +123,7 @@ class PythonOp:
         self._saved = None if saved is None else _declaration(name, saved, "saved", taken)
         _copy_signature(self, function)
         self._stage = stages.Stage(name, self.__name__, function, _check_vmap(name, vmap), check_finite)
-        self._plans = {}
+        self._plans, self._plans_bytes = {}, 0
         self._kernel = None
 
     def __repr__(self):
@@ -226,10 +227,13 @@ class PythonOp:
                 tuple(self._arguments.input_name(i) for i in range(len(tensors))),
                 self._non_differentiable,
             )
-            if attributes_key is not None:
-                if len(self._plans) >= _MAX_CACHED_PLANS:
+            size = arguments.num_bytes(attributes)
+            if attributes_key is not None and size <= _MAX_CACHED_BYTES:
+                if len(self._plans) >= _MAX_CACHED_PLANS or self._plans_bytes + size > _MAX_CACHED_BYTES:
                     self._plans.clear()
+                    self._plans_bytes = 0
                 self._plans[key] = plan
+                self._plans_bytes += size
         return plan
 
     def _check_kernel(self, plan, tensors, result):

@@ -5,6 +5,7 @@ import gc
 import os
 import sys
 import threading
+import tracemalloc
 import weakref
 
 import numpy as np
@@ -278,6 +279,18 @@ class GrowthTest(parameterized.TestCase, tf.test.TestCase):
             if np.all(growth < limits):
                 break
         self.assertTrue(np.all(growth < limits), f"grew by {growth}, limits {limits}")
+
+    @parameterized.parameters(
+        (lambda i: np.full([500_000], i, np.float32), 50), (lambda i: np.full([10_000_000], i, np.float64), 3),
+        (lambda i: [float(i)] * 50_000, 8), (lambda i: "a" * 2_000_000 + str(i), 50),
+    )  # fmt: skip
+    def test_large_attributes_are_released(self, attribute, count):
+        op = tfo.python_op(op_name(), out=same)(lambda x, *, table: x + len(table))
+        tracemalloc.start()
+        for i in range(count):
+            op([1.0], table=attribute(i))
+        self.assertLess(tracemalloc.get_traced_memory()[0], 80e6)
+        tracemalloc.stop()
 
     @parameterized.parameters(*MODES)
     def test_inputs_are_released(self, mode):
