@@ -182,6 +182,12 @@ def check_behavior():
         raise RuntimeError(f"tensorflow_ops needs TensorFlow 2's behavior: {way_out}")
 
 
+def native(value):
+    """Returns an array in the machine's byte order, in which tf.constant reads all in a graph; else the value."""
+    has_other_order = isinstance(value, np.ndarray) and not value.dtype.isnative
+    return value.astype(value.dtype.newbyteorder("=")) if has_other_order else value
+
+
 def dense_tensor(name, value, dtype=None, dtype_hint=None):
     """Returns a tensor, as tf.convert_to_tensor does. Raises ValueError, which names the argument.
 
@@ -190,6 +196,7 @@ def dense_tensor(name, value, dtype=None, dtype_hint=None):
     # What tf.convert_to_tensor returns, too, after 2 microseconds. A graph captures the tensors of others.
     if not tf.executing_eagerly():
         check_behavior()
+        value = native(value)
     elif isinstance(value, tf.Tensor) and (dtype is None or dtype is value.dtype):
         return value
     kind = dtype or dtype_hint

@@ -216,7 +216,7 @@ def _slice(tensor, size):
 def _run(fn, devices, args_and_kwargs):
     arguments.check_behavior()
     flat = tf.nest.flatten(args_and_kwargs)
-    flat = [tf.convert_to_tensor(a) if isinstance(a, np.ndarray) else a for a in flat]
+    flat = [tf.convert_to_tensor(arguments.native(a)) if isinstance(a, np.ndarray) else a for a in flat]
     for a in flat:
         if _is_batch(a):
             _check_batch(a)
@@ -254,7 +254,7 @@ def _check_output(value, size):
         return value
     if isinstance(value, tf.__internal__.CompositeTensor) and not isinstance(value, tf.Variable):
         raise ValueError(f"fn returns a {type(value).__name__}, expected dense tensors")
-    tensor = tf.convert_to_tensor(value)
+    tensor = tf.convert_to_tensor(arguments.native(value))
     if tensor.shape.rank is None:
         raise ValueError("fn returns a tensor of unknown rank, expected a known one: tf.ensure_shape gives one")
     if tensor.shape.rank == 0:

@@ -239,6 +239,8 @@ class ValuesTest(parameterized.TestCase, tf.test.TestCase):
         parallel = tfo.distribute.make_parallel(lambda x: {"x": x, "rate": 0.1, "name": "a", "none": None})
         result = parallel(np.arange(5))
         self.assertEqual((result["rate"], result["name"], result["none"]), (0.1, "a", None))
+        # tf.constant in a graph reads the bytes of arrays as they are.
+        self.assertAllEqual(tf.function(lambda: parallel(np.arange(5, dtype=">i4"))["x"])(), np.arange(5))
 
     # TensorFlow's forward mode does not trace unknown shapes.
     @parameterized.parameters(

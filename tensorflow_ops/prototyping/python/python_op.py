@@ -10,6 +10,7 @@ from typing import Any, Literal, TypeAlias, TypeVar, get_args, overload
 import tensorflow as tf
 from tensorflow.python.framework import ops
 
+from tensorflow_ops.core.python import arguments as core_arguments
 from tensorflow_ops.prototyping.python import arguments, calls, plans, stages
 
 _NAME = re.compile(r"[A-Za-z]\w*::[A-Za-z]\w*", re.ASCII)
@@ -134,7 +135,7 @@ class PythonOp:
         if self._kernel is None:
             return self.reference(*args, **kwargs)
         inputs, attributes, name = self._arguments.bind(args, kwargs)
-        tensors = [tf.convert_to_tensor(value) for value in inputs]
+        tensors = [tf.convert_to_tensor(core_arguments.native(value)) for value in inputs]
         named = {} if name is None else {"name": name}
         result = self._kernel(*tensors, **attributes, **named)
         plan = self._plan(tensors, attributes)
@@ -145,7 +146,8 @@ class PythonOp:
         """Calls the op's NumPy function, even if `register_kernel` replaced it by a compiled op."""
         inputs, attributes, name = self._arguments.bind(args, kwargs)
         tensors = [
-            value if type(value) is ops.EagerTensor else tf.convert_to_tensor(value, name=None) for value in inputs
+            value if type(value) is ops.EagerTensor else tf.convert_to_tensor(core_arguments.native(value), name=None)
+            for value in inputs
         ]
         plan = self._plan(tensors, attributes)
         outputs = calls.call(plan, tensors, name)

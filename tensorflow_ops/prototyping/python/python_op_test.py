@@ -52,6 +52,7 @@ class ValuesTest(parameterized.TestCase, tf.test.TestCase):
         variable = tf.Variable([3.0])
         self.assertAllEqual(MODES[mode](lambda: op(variable))(), [9.0])
         self.assertAllEqual(MODES[mode](lambda: op(np.array([2.0])))(), [4.0])
+        self.assertAllEqual(MODES[mode](lambda: op(np.array([2.0], ">f8")))(), [4.0])
         variable.assign_add([1.0])
         self.assertAllEqual(op(variable), [16.0])
 

@@ -16,8 +16,8 @@ from tensorflow_ops.testing.python import inputs as inputs_module
 
 _CHECKED = shard_testing.part_of(OP_SAMPLES)
 
-# stop_gradient of the sample, or Keras, refuses None before the op does.
-_REFUSE_NONE = (
+# stop_gradient of the sample, or Keras, converts arguments before the op does.
+_KERAS_CONVERTS = (
     "detection.box_iou (rotated)",
     "layers.CRF",
     "nn.crf_marginals",
@@ -165,12 +165,24 @@ class ArgumentsTest(tf.test.TestCase, parameterized.TestCase):
             leaves = tf.nest.flatten(value)
             if not (leaves and tf.is_tensor(leaves[0])):
                 continue
-            also_none = name not in _REFUSE_NONE and not _takes_none(sample.fn, parameter)
+            also_none = name not in _KERAS_CONVERTS and not _takes_none(sample.fn, parameter)
             for other, text in _not_dense(name, parameter, leaves[0], also_none):
                 args, kwargs = sample.changed({parameter: tf.nest.pack_sequence_as(value, [other, *leaves[1:]])})
                 # A name such as "features", or "q's means" of the argument q.
                 with self.subTest(parameter), self.assertRaisesRegex(ValueError, rf"{parameter}\b.* is {text}"):
                     sample.fn(*args, **kwargs)
+
+    @parameterized.parameters(*(name for name in _CHECKED if not name.startswith(("layers.", *_KERAS_CONVERTS))))
+    def test_graphs_take_arrays_in_any_byte_order(self, name):
+        sample = SAMPLES[name]
+        args, kwargs = tf.nest.map_structure(
+            lambda x: x.numpy().astype(x.numpy().dtype.newbyteorder(">")) if isinstance(x, tf.Tensor) else x,
+            (sample.args, dict(sample.kwargs)),
+        )
+        outputs = tf.nest.flatten(tf.function(lambda: sample.fn(*args, **kwargs), autograph=False)())
+        expected = tf.nest.flatten(sample.fn(*sample.args, **sample.kwargs))
+        for output, x in zip(outputs, expected, strict=True):
+            self.assertAllClose(output, x)
 
     @parameterized.parameters(*(name for name in _CHECKED if not name.startswith(_NO_KERAS_TENSORS)))
     def test_takes_keras_tensors(self, name):
