@@ -4,6 +4,13 @@ https://www.tensorflow.org/guide/create_op explains custom ops; docs/writing_an_
 this project explains how to add one here.
 """
 
+try:
+    import tensorflow  # noqa: F401
+except ModuleNotFoundError as error:
+    if error.name != "tensorflow":
+        raise
+    raise ImportError("tensorflow_ops needs TensorFlow: pip install 'tensorflow-extra-ops[cpu]', or [gpu]") from error
+
 from tensorflow_ops import (
     detection,
     distribute,

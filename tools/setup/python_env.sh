@@ -22,6 +22,8 @@ help_if_asked "$@"
 with_bazel=
 if [[ ${1-} == bazel ]]; then
   with_bazel=yes
+  # A Bazel that is not on PATH goes to the cache folder: if that is none, ends before anything is installed.
+  command -v bazelisk >/dev/null || command -v bazel >/dev/null || cache_folder >/dev/null
   shift
 fi
 (($# > 0)) || set -- build

@@ -317,6 +317,14 @@ def test_no_bazel(machine, state, says):
     machine.fails("setup/bazel.sh", "python3", says=says, **environment)
 
 
+def test_a_cache_under_tmp_ends_before_anything_is_installed(machine):
+    environment = {"TENSORFLOW_OPS_CACHE": "/tmp/tensorflow_ops"}
+    machine.fails("setup/python_env.sh", "bazel", says="Set TENSORFLOW_OPS_CACHE", says_not="making", **environment)
+    assert not (machine.clone / ".venv").exists()
+    machine.fake_bazel("bazelisk")  # needs no cache
+    machine.runs("setup/python_env.sh", "bazel", **environment)
+
+
 def test_private_bazel(machine):
     machine.fake_private_bazel()
     first, second = (machine.start("setup/bazel.sh", "python3") for _ in range(2))

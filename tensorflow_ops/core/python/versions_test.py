@@ -64,6 +64,13 @@ class CheckTest(tf.test.TestCase):
         self.assertEqual(lines[len(others) + 1], f"tensorflow_ops: {tfo.__version__}")
         self.assertIn(f"running TensorFlow: {patched}", lines)
 
+    def test_without_tensorflow_the_import_names_the_extras(self):
+        done = process_testing.run(
+            self.get_temp_dir(), "import sys; sys.modules['tensorflow'] = None; import tensorflow_ops"
+        )
+        message = "ImportError: tensorflow_ops needs TensorFlow: pip install 'tensorflow-extra-ops[cpu]', or [gpu]"
+        self.assertEqual(done.stderr.splitlines()[-1:], [message])
+
     def test_a_variable_selects_kernels_for_an_unknown_release(self):
         printed = process_testing.output(
             self.get_temp_dir(),
