@@ -103,7 +103,24 @@ def with_width(labels, width):
     return tf.pad(labels, [[0, 0], [0, width - tf.shape(labels)[1]]])
 
 
-def padded(name, value, lengths_name, lengths, padding):
+def in_front(values, counts):
+    """Returns values [N, T, ...], in each row those that count, by bools [N, T], before the others, in their order."""
+    order = tf.argsort(tf.cast(counts, tf.int32), direction="DESCENDING", stable=True)
+    return tf.gather(values, order, batch_dims=1)
+
+
+def lengths_to_last(counts):
+    """Returns int32 [N]: how long rows are up to the last number that counts, by bools [N, T]."""
+    is_before_end = tf.cumsum(tf.cast(counts, tf.int32), 1, reverse=True) > 0
+    return tf.reduce_sum(tf.cast(is_before_end, tf.int32), 1)
+
+
+def label_rows(name, labels):
+    """Returns labels, a tensor; checks that it is [N, T], at once or when its shape is known. Raises ValueError."""
+    return arguments.with_shape(name, labels, [None, None], "an integer for each label, not one-hot")
+
+
+def padded(name, value, lengths_name, lengths, padding, drop_padding=False):
     """Returns a dense tensor and lengths [N]: of a RaggedTensor [N, (T), ...], or of padded labels if lengths are None.
 
     Args:
@@ -111,11 +128,14 @@ def padded(name, value, lengths_name, lengths, padding):
       value: a tensor; a RaggedTensor, or a SparseTensor of labels [N, T].
       lengths_name: the name of `lengths`, for errors.
       lengths: as the user gives them, or None.
-      padding: None: without lengths, all of dim 1 counts. A number: fills labels, which end
-        before their first negative one.
+      padding: None: without lengths, all of dim 1 counts. A number: fills labels, of which
+        negative ones are padding, too.
+      drop_padding: whether labels without lengths may have padding anywhere, which is
+        dropped. If not, they end after the last one that is no padding: the op refuses
+        padding before it.
 
     Raises:
-      ValueError: lengths of a RaggedTensor, deeper ragged dims.
+      ValueError: lengths of a RaggedTensor, deeper ragged dims, labels that are not [N, T].
     """
     if isinstance(value, tf.RaggedTensor):
         if lengths is not None:
@@ -133,5 +153,9 @@ def padded(name, value, lengths_name, lengths, padding):
     if padding is None:
         sizes = tf.shape(tensor)
         return tensor, tf.fill(sizes[:1], sizes[1])
+    tensor = label_rows(name, tensor)
     is_label = tf.cast(tensor, tf.int64) >= 0
-    return tensor, tf.reduce_sum(tf.math.cumprod(tf.cast(is_label, tf.int32), 1), 1)
+    if drop_padding:
+        tensor = in_front(tensor, is_label)
+        return tensor, tf.reduce_sum(tf.cast(is_label, tf.int32), 1)
+    return tensor, lengths_to_last(is_label)

@@ -1,6 +1,6 @@
 """A Keras layer of a conditional random field."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -11,28 +11,29 @@ from tensorflow_ops.layers.python.type_aliases import Identifier
 from tensorflow_ops.nn.python.ops import crf
 
 
+def layer_of(tensor):
+    """Returns the CRF layer whose output a tensor is, or None."""
+    return getattr(tensor, "_tfo_crf", None)
+
+
 @keras.saving.register_keras_serializable(package="tensorflow_ops")
 class CRF(keras.layers.Layer):
-    """Linear-chain conditional random field: transitions between tags, its loss, and decoding.
+    """Linear-chain conditional random field: transitions between tags, their likelihood, and decoding.
 
     The last layer of a tagger: its input are scores of tags, such as a Dense layer's
     without an activation. It adds scores of the first and the last tag of a sequence, and
-    learns them and the transitions with its loss.
+    learns them and the transitions with the loss `tfo.losses.CRF`.
 
     >>> import keras, numpy as np, tensorflow_ops as tfo
     >>> crf = tfo.layers.CRF(3)
     >>> model = keras.Sequential([keras.layers.Dense(3), crf])
-    >>> model.compile("adam", loss=crf.loss)
+    >>> model.compile("adam", loss=tfo.losses.CRF())
     >>> x, labels = np.zeros([2, 4, 5]), np.array([[0, 1, 2, 1], [2, 1, -1, -1]])
     >>> history = model.fit(x, labels, verbose=0)
     >>> crf.decode(model(x), lengths=[4, 2]).labels.shape
     TensorShape([2, 4])
 
     `tfo.nn.crf_log_likelihood` has the definition.
-
-    Keras cannot load a method of a layer as a loss: load a model with
-    `keras.saving.load_model(path, compile=False)`, and compile it again with the loss of
-    its own layer, `model.compile("adam", loss=model.layers[-1].loss)`.
 
     Args:
       num_tags: the number of tags.
@@ -63,7 +64,7 @@ class CRF(keras.layers.Layer):
         self.transitions_regularizer = keras.regularizers.get(transitions_regularizer)
         self.transitions_constraint = keras.constraints.get(transitions_constraint)
         self.supports_masking = True
-        self.supports_jit = library.supports_xla()  # of the loss
+        self.supports_jit = library.supports_xla()  # of tfo.losses.CRF
         self.input_spec = keras.layers.InputSpec(ndim=3, axes={-1: self.num_tags})
 
     def build(self, input_shape):
@@ -83,12 +84,14 @@ class CRF(keras.layers.Layer):
         self.built = True
 
     def call(self, inputs):
-        """Returns the scores of tags: `loss` and `decode` add transitions and boundaries."""
+        """Returns the scores of tags: the loss and `decode` add transitions and boundaries."""
         return tf.identity(arguments.dense_tensor("inputs", inputs))  # the input itself would keep its mask
 
-    if TYPE_CHECKING:  # Keras's has no types
-
-        def __call__(self, inputs: TensorLike, **kwargs: Any) -> tf.Tensor: ...
+    def __call__(self, inputs: TensorLike, **kwargs: Any) -> tf.Tensor:
+        # Not in call, whose result is another tensor with keras.RematScope.
+        outputs = super().__call__(inputs, **kwargs)
+        outputs._tfo_crf = self  # as Keras attaches masks
+        return outputs
 
     def compute_mask(self, inputs, mask=None):
         """Returns no mask: Keras would apply one of frames to losses of sequences."""
@@ -111,29 +114,27 @@ class CRF(keras.layers.Layer):
             logits += tf.where(tf.equal(frames, last), boundaries[1], zero)
         return logits, tf.cast(tf.convert_to_tensor(self.transitions), value_dtype), lengths
 
-    def loss(self, y_true: TensorLike, y_pred: TensorLike) -> tf.Tensor:
-        """Minus the log likelihood of tags, for `compile(loss=...)`.
+    def log_likelihood(
+        self, labels: TensorLike, logits: TensorLike, lengths: TensorLike | None = None
+    ) -> tf.Tensor:
+        """Returns the log likelihood of tags: `tfo.nn.crf_log_likelihood`. `tfo.losses.CRF` is minus this.
 
         Args:
-          y_true: [batch, frames] tags, integers or floats with integer values. A sequence
-            ends before its first negative tag. A RaggedTensor, or a SparseTensor.
-          y_pred: the layer's output, [batch, frames, tags].
+          labels: [batch, frames] tags, or a RaggedTensor or SparseTensor.
+          logits: the layer's output, [batch, frames, tags].
+          lengths: [batch], or None: those of ragged labels, or up to the last label that is
+            not negative.
 
         Returns:
           [batch], in nats.
         """
-        is_padded = not ragged.is_ragged_or_sparse(y_true)
-        if is_padded:
-            y_true = arguments.dense_tensor("y_true", y_true)
-        labels = y_true if y_true.dtype.is_integer else tf.cast(y_true, tf.int32)
-        labels, lengths = ragged.padded("y_true", labels, "lengths", None, padding=-1)
-        logits = arguments.dense_tensor("y_pred", y_pred)
-        if self.num_tags == 1 and logits.shape.rank == 2:  # Keras drops an axis of size 1
-            logits = logits[..., tf.newaxis]
+        logits = arguments.dense_tensor("logits", logits)
+        is_padded = not ragged.is_ragged_or_sparse(labels)
+        labels, lengths = ragged.padded("labels", labels, "lengths", lengths, padding=-1)
         if not is_padded:
             labels = ragged.with_width(labels, tf.shape(logits)[1])
         logits, transitions, lengths = self._scores(logits, lengths)
-        return -crf.crf_log_likelihood(labels, logits, transitions, lengths=lengths)
+        return crf.crf_log_likelihood(labels, logits, transitions, lengths=lengths)
 
     def decode(self, logits: TensorLike, lengths: TensorLike | None = None) -> crf.CrfDecode:
         """Returns the best tags and their scores: `tfo.nn.crf_decode`.

@@ -25,9 +25,17 @@ class OpLoss(keras.losses.Loss):
 
     _options = ()
 
+    @property
+    def _is_reduced(self):
+        return self.reduction not in (None, "none")
+
     def _reduce(self, losses, sample_weight):
         reduction = _Reduction(name=self.name, reduction=self.reduction, dtype=self.dtype)
-        return reduction(losses, losses, sample_weight)
+        return self._reduced(reduction(losses, losses, sample_weight))
+
+    def _reduced(self, loss):
+        """Returns Keras's result, as a scalar if it is reduced: of no losses, Keras returns those, of shape [0]."""
+        return tf.reduce_sum(loss) if self._is_reduced and loss.shape.rank else loss
 
     def _logits(self, y_pred):
         """Returns logits: 16-bit ones as they are, unless the loss is of float64, others in the loss's dtype."""
@@ -62,12 +70,12 @@ class RowLoss(OpLoss):
             raise ValueError(f"axis is {self.axis}, expected -1: y_true or y_pred is a RaggedTensor")
         names = {"y_true": y_true, "y_pred": y_pred, "sample_weight": sample_weight}
         loss = self._call_on_rows(*(_rows(name, value, example) for name, value in names.items()))
-        return example.with_values(loss) if loss.shape.rank == 1 else loss
+        return loss if self._is_reduced else example.with_values(loss)
 
     def _call_on_rows(self, y_true, y_pred, sample_weight):
         arguments.check_dense("y_true", y_true)  # before Keras converts them
         arguments.check_dense("y_pred", y_pred)
-        return super().__call__(y_true, y_pred, sample_weight)
+        return self._reduced(super().__call__(y_true, y_pred, sample_weight))
 
 
 def _rows(name, value, example):

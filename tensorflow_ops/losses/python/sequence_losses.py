@@ -5,23 +5,39 @@ import tensorflow as tf
 
 from tensorflow_ops.core.python import arguments, ragged
 from tensorflow_ops.core.python.type_aliases import TensorLike
+from tensorflow_ops.layers.python import crf
 from tensorflow_ops.losses.python import op_loss
 from tensorflow_ops.losses.python.op_loss import LossDType, Reduction
 from tensorflow_ops.nn.python.ops import ctc_loss, rnnt_loss, sequence_arguments
 
 
-def _check_weights(sample_weight):
-    """Raises ValueError if sample weights cannot be one for each example."""
+def _of_examples(sample_weight):
+    """Returns sample weights, or None; checks that there is one for each example. Raises ValueError."""
     if sample_weight is None:
-        return
-    shape = arguments.dense_tensor("sample_weight", sample_weight).shape
-    if shape.rank is not None and any(n not in (1, None) for n in shape[1:]):
-        raise ValueError(
-            f"sample_weight has shape {arguments.shape_text(shape)}, expected [batch]: each example has one loss"
-        )
+        return None
+    weights = arguments.dense_tensor("sample_weight", sample_weight)
+    text, expected = arguments.shape_text(weights.shape), "[batch]: each example has one loss"
+    sizes = [None] if weights.shape.rank is None else weights.shape.as_list()[1:]
+    if any(n not in (1, None) for n in sizes):
+        raise ValueError(f"sample_weight has shape {text}, expected {expected}")
+    if None not in sizes:
+        return weights
+    shape = tf.shape(weights)
+    shape = arguments.checked("the shape of sample_weight", shape, tf.equal(tf.reduce_prod(shape[1:]), 1), expected)
+    return tf.reshape(weights, shape[:1])
 
 
-class _SequenceLoss(op_loss.OpLoss):
+class _ExampleLoss(op_loss.OpLoss):
+    """A loss with one number for each example."""
+
+    def __call__(self, y_true: TensorLike, y_pred: TensorLike, sample_weight: TensorLike | None = None) -> tf.Tensor:
+        # Keras would cast labels, and apply the mask of frames to losses of examples.
+        self._check_jit()
+        weights = _of_examples(sample_weight)
+        return self._reduce(self.call(y_true, y_pred), weights)
+
+
+class _SequenceLoss(_ExampleLoss):
     """Finds lengths, and calls `_losses(labels, logits, label_lengths, logit_lengths)`."""
 
     _options = ("blank_index",)
@@ -30,35 +46,36 @@ class _SequenceLoss(op_loss.OpLoss):
         super().__init__(name=name, reduction=reduction, dtype=dtype)
         self.blank_index = sequence_arguments.blank_index(blank_index)
 
-    def __call__(self, y_true: TensorLike, y_pred: TensorLike, sample_weight: TensorLike | None = None) -> tf.Tensor:
-        # Keras would cast labels, and apply the mask of frames to losses of examples.
-        _check_weights(sample_weight)
-        losses = self.call(y_true, y_pred)
-        return self._reduce(losses, sample_weight)
-
     def call(self, y_true, y_pred):
         """Returns the loss of each example."""
-        self._check_jit()
         mask = getattr(y_pred, "_keras_mask", None)
         logits = self._logits(y_pred)
         if ragged.is_ragged_or_sparse(y_true):
             labels, label_lengths = tf.cast(y_true, tf.int64), None
         else:
-            labels = tf.cast(arguments.dense_tensor("y_true", y_true), tf.int64)
-            label_lengths = self._label_lengths(labels, logits)
+            labels, label_lengths = self._labels(y_true, logits)
         if mask is None:
             logit_lengths = tf.fill(tf.shape(logits)[:1], tf.shape(logits)[1])
         else:
-            logit_lengths = tf.reduce_sum(tf.cast(mask, tf.int32), 1)
+            logits, logit_lengths = _frames(logits, mask)
         return self._losses(labels, logits, label_lengths, logit_lengths)
 
-    def _label_lengths(self, labels, logits):
-        """Returns the lengths of labels without padding. A blank before a label counts: the op refuses it."""
+    def _labels(self, y_true, logits):
+        """Returns labels and their lengths, without padding. A blank before a label counts: the op refuses it."""
+        labels = ragged.label_rows("y_true", tf.cast(arguments.dense_tensor("y_true", y_true), tf.int64))
+        labels = ragged.in_front(labels, labels >= 0)
         blank = tf.cast(sequence_arguments.blank_class(self.blank_index, logits), tf.int64)
-        is_before_negative = tf.math.cumprod(tf.cast(labels >= 0, tf.int32), 1)
-        is_label = is_before_negative * tf.cast(tf.not_equal(labels, blank), tf.int32)
-        labels_from_here = tf.math.cumsum(is_label, 1, reverse=True)
-        return tf.reduce_sum(tf.cast(labels_from_here > 0, tf.int32), 1)
+        return labels, ragged.lengths_to_last((labels >= 0) & tf.not_equal(labels, blank))
+
+
+def _frames(logits, mask):
+    """Returns logits and lengths of the frames that a mask includes. Moves them to the front if they are not there."""
+    mask = tf.cast(mask, tf.bool)
+    arguments.check_shape("the mask of y_pred", mask, logits.shape[:2], "[batch, frames]")
+    lengths = tf.reduce_sum(tf.cast(mask, tf.int32), 1)
+    are_in_front = tf.reduce_all(tf.equal(mask, tf.sequence_mask(lengths, tf.shape(mask)[1])))
+    # A copy of logits, only if needed.
+    return tf.cond(are_in_front, lambda: logits, lambda: ragged.in_front(logits, mask)), lengths
 
 
 @keras.saving.register_keras_serializable(package="tensorflow_ops")
@@ -78,10 +95,10 @@ class CTC(_SequenceLoss):
     >>> round(float(np.exp(-loss(np.array([[0, 1, -1]]), logits)) * 64), 4)
     5.0
 
-    y_true is [batch, max labels], of integers or of floats with integer values, padded
-    with negative numbers or with blanks; or a RaggedTensor or SparseTensor. y_pred is
-    [batch, frames, classes], before the softmax; the frames that a Keras mask includes
-    come first, without a mask all frames count.
+    y_true is [batch, max labels], of integers or of floats with integer values: negative
+    numbers anywhere and blanks at the end are padding; or a RaggedTensor or SparseTensor.
+    y_pred is [batch, frames, classes], before the softmax; the frames count that a Keras
+    mask includes, wherever they are, without a mask all.
 
     Args:
       blank_index: the class of blank, or -1: the last class.
@@ -124,10 +141,10 @@ class RNNT(_SequenceLoss):
     >>> round(float(np.exp(-loss(np.array([[3]]), np.zeros([1, 2, 2, 4], np.float32))) * 64), 4)
     2.0
 
-    y_true is [batch, max labels], of integers or of floats with integer values, padded
-    with negative numbers or with blanks; or a RaggedTensor or SparseTensor. y_pred is [batch, frames, max labels + 1,
-    classes], before the softmax; the frames that a Keras mask [batch, frames] includes come
-    first, without a mask all frames count.
+    y_true is [batch, max labels], of integers or of floats with integer values: negative
+    numbers anywhere and blanks at the end are padding; or a RaggedTensor or SparseTensor.
+    y_pred is [batch, frames, max labels + 1, classes], before the softmax; the frames count
+    that a Keras mask [batch, frames] includes, wherever they are, without a mask all.
 
     Args:
       blank_index: the class of blank, or -1, the last class, for labels that start from 0.
@@ -154,3 +171,57 @@ class RNNT(_SequenceLoss):
 
     def _losses(self, *inputs):
         return rnnt_loss.rnnt_loss(*inputs, blank_index=self.blank_index)
+
+
+@keras.saving.register_keras_serializable(package="tensorflow_ops")
+class CRF(_ExampleLoss):
+    """Minus the log likelihood of tags, in a model that ends with `tfo.layers.CRF`.
+
+    It finds the transitions through y_pred, the output of the layer, so a model saves and
+    loads with it.
+
+    >>> import keras, numpy as np, tensorflow_ops as tfo
+    >>> layer, loss = tfo.layers.CRF(3), tfo.losses.CRF()
+    >>> scores = layer(np.zeros([2, 4, 3]))    # all tags are equally likely
+    >>> labels = np.array([[0, 1, 2, 1], [2, 1, -1, -1]])    # 3^4 and 3^2 sequences
+    >>> round(float(np.exp(loss(labels, scores))))    # 27, the geometric mean
+    27
+
+    y_true is [batch, frames], integers or floats with integer values: a tag for each frame,
+    then -1 as padding; or a RaggedTensor or SparseTensor. Only padding tells what to leave
+    out: a Keras mask is not used. y_pred is [batch, frames, tags]. Layers after the CRF
+    layer, and a `tf.function` that returns to its caller, make another tensor of it; the
+    CRF layer's result for that one, the same scores, is an output again.
+
+    Args:
+      reduction: "sum_over_batch_size", "sum", "mean", "mean_with_sample_weight" or None,
+        as in `keras.losses.Loss`.
+      name: name of the loss.
+      dtype: the dtype to cast scores of more than 16 bits, losses and sample weights to;
+        None is `keras.config.floatx()`.
+
+    Raises:
+      ValueError: y_pred is not an output of a CRF layer; shapes that do not fit.
+      InvalidArgumentError: on the CPU, padding before a tag, and tags out of range (a GPU
+        makes that example's loss NaN).
+    """
+
+    def __init__(
+        self, reduction: Reduction = "sum_over_batch_size", name: str = "crf", dtype: LossDType = None
+    ) -> None:
+        super().__init__(name=name, reduction=reduction, dtype=dtype)
+
+    def call(self, y_true, y_pred):
+        """Returns the loss of each example."""
+        logits = self._logits(y_pred)
+        layer = crf.layer_of(y_pred)
+        if layer is None:
+            raise ValueError(
+                "y_pred is not an output of tfo.layers.CRF, which has the transitions: end the model with that layer, "
+                "or pass layer(y_pred), the same scores"
+            )
+        if ragged.is_ragged_or_sparse(y_true):
+            labels = tf.cast(y_true, tf.int64)
+        else:
+            labels = ragged.label_rows("y_true", tf.cast(arguments.dense_tensor("y_true", y_true), tf.int64))
+        return -layer.log_likelihood(labels, logits)

@@ -29,7 +29,9 @@ def blank_class(index, logits):
 
 def loss_inputs(labels, logits, label_lengths, logit_lengths, index):
     """Returns the inputs of an op of label sequences, and the attrs of all such ops. Raises ValueError."""
-    labels, label_lengths = ragged.padded("labels", labels, "label_lengths", label_lengths, padding=-1)
+    labels, label_lengths = ragged.padded(
+        "labels", labels, "label_lengths", label_lengths, padding=-1, drop_padding=True
+    )
     logits, logit_lengths = ragged.padded("logits", logits, "logit_lengths", logit_lengths, padding=None)
     logits = arguments.float_tensor("logits", logits)
     attrs = {"blank_index": blank_index(index), "Tvalue": arguments.at_least_float32(logits.dtype)}
