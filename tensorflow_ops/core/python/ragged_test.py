@@ -5,6 +5,7 @@ import tensorflow as tf
 from absl.testing import parameterized
 
 import tensorflow_ops as tfo
+from tensorflow_ops.core.python import library
 
 _RNG = np.random.default_rng(0)
 _LENGTHS = np.array([3, 0, 5, 1])
@@ -142,7 +143,7 @@ class SequencesTest(tf.test.TestCase, parameterized.TestCase):
         self.assertAllEqual(tfo.nn.crf_log_likelihood(padded, _LOGITS, transitions), expected)
         layer = tfo.layers.CRF(4)
         layer.build(logits.shape)
-        self.assertAllEqual(layer.loss(_LABELS, logits), layer.loss(padded, logits))
+        self.assertAllEqual(layer.log_likelihood(_LABELS, logits), layer.log_likelihood(padded, logits))
         logits = self._logits(8, 4).to_tensor()
         expected = tfo.nn.rnnt_loss(tf.pad(_LABELS.to_tensor(), [[0, 0], [0, 2]]), logits, _LENGTHS, [11] * 4)
         self.assertAllEqual(tfo.nn.rnnt_loss(_LABELS, logits), expected)
@@ -194,12 +195,38 @@ class LossesTest(tf.test.TestCase, parameterized.TestCase):
         with self.assertRaisesRegex(ValueError, "axis is 1, expected -1: y_true or y_pred is a RaggedTensor"):
             tfo.losses.SparseSoftmaxCrossEntropy(axis=1)(_LABELS, _LOGITS)
 
-    def test_crf_layer(self):
-        layer = tfo.layers.CRF(4)
-        logits = layer(_LOGITS.to_tensor())
-        expected = layer.loss(_LABELS.to_tensor(-1), logits)
-        self.assertAllEqual(layer.loss(_LABELS, logits), expected)
-        self.assertAllEqual(layer.loss(_LABELS.to_sparse(), logits), expected)
+    @parameterized.parameters(
+        (tfo.losses.SparseSoftmaxCrossEntropy, _LABELS.values),
+        (tfo.losses.SoftmaxCrossEntropy, tf.ones([9, 4])),
+        (tfo.losses.BoxIoU, tf.ones([9, 4])),
+    )
+    def test_no_rows(self, loss, values):
+        y_true = tf.RaggedTensor.from_row_lengths(values[:0], [0, 0])
+        spec = tf.RaggedTensorSpec([None, None, *values.shape[1:]], values.dtype, ragged_rank=1)
+
+        def loss_and_gradient(y_true, y_pred):
+            with tf.GradientTape() as tape:
+                tape.watch(y_pred)
+                value = reduced(y_true, y_pred)
+            return value, tf.convert_to_tensor(tape.gradient(value, y_pred))
+
+        for reduction in ("sum_over_batch_size", "sum", "mean", "mean_with_sample_weight"):
+            reduced, in_graph = loss(reduction=reduction), tf.function(loss_and_gradient)
+            signature = [spec, tf.TensorSpec([None, None, 4])]
+            for call in (loss_and_gradient, in_graph, tf.function(loss_and_gradient, input_signature=signature)):
+                value, gradient = call(y_true, tf.ones([2, 3, 4]))
+                self.assertAllEqual(value, np.float32(0))
+                self.assertAllEqual(gradient, tf.zeros([2, 3, 4]))
+            if library.xla_error is None:
+                in_graph = tf.function(loss_and_gradient, jit_compile=True)
+            self.assertAllEqual(in_graph(values[:0], tf.ones([0, 4]))[0], np.float32(0))
+        self.assertAllEqual(loss(reduction=None)(y_true, tf.ones([2, 3, 4])).row_lengths(), [0, 0])
+
+    def test_crf(self):
+        logits = tfo.layers.CRF(4)(_LOGITS.to_tensor())
+        expected = tfo.losses.CRF()(_LABELS.to_tensor(-1), logits)
+        for labels in (_LABELS, tf.cast(_LABELS, tf.float32), _LABELS.to_sparse()):
+            self.assertAllEqual(tfo.losses.CRF()(labels, logits), expected)
 
 
 if __name__ == "__main__":

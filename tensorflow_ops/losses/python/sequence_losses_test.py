@@ -6,8 +6,9 @@ import tensorflow as tf
 from absl.testing import parameterized
 
 import tensorflow_ops as tfo
+from tensorflow_ops.core.python import library
 
-_LABELS = np.array([[1, 3, 2], [2, -1, 1], [0, 0, 0]])  # of lengths 3, 1, 0
+_LABELS = np.array([[1, 3, 2], [2, -1, 0], [0, 0, 0]])  # of lengths 3, 1, 0
 _LENGTHS = np.array([3, 1, 0])
 
 
@@ -45,14 +46,61 @@ class SequenceLossesTest(parameterized.TestCase, tf.test.TestCase):
             self.assertAllEqual(loss(blank_index=blank, reduction=None)(labels, logits), expected)
 
     @parameterized.named_parameters(*_LOSSES)
-    def test_padding_is_never_refused(self, loss, function, logits):
-        rows = [[1, 2, -1], [1, 2, 0], [1, -1, 2], [1, -5, 0], [1, 0, -1], [1, 0, 0], [0, -1, 1], [-1, 0, 1], [0, 0, 0]]
-        lengths = np.array([2, 2, 1, 1, 1, 1, 0, 0, 0])
+    def test_padding_may_be_anywhere(self, loss, function, logits):
+        rows = [[1, 2, -1], [1, 2, 0], [1, -1, 2], [-1, 1, 2], [1, -5, 0], [-1, 1, -1], [1, 0, -1], [-1, 0, 0]]
+        labels, lengths = np.array([[1, 2, 0]] * len(rows)), np.array([2, 2, 2, 2, 1, 1, 1, 0])
         logits = np.repeat(logits[:1], len(rows), 0)
-        expected = function(np.maximum(rows, 0), logits, lengths, [6] * len(rows))
+        expected = function(labels, logits, lengths, [6] * len(rows))
         self.assertAllEqual(loss(reduction=None)(np.array(rows), logits), expected)
         no_labels = logits[:, :, :1] if logits.ndim == 4 else logits
         self.assertEqual(loss(reduction=None)(np.zeros([len(rows), 0], np.int32), no_labels).shape, [len(rows)])
+        # Of the function, negative labels only.
+        rows, expected = tf.constant([row for row in rows if 0 not in row]), tf.gather(expected, [0, 2, 3, 5])
+        calls = [function, tf.function(function)]
+        calls += [tf.function(function, input_signature=[tf.TensorSpec(None, tf.int32), tf.TensorSpec(None)])]
+        calls += [tf.function(function, jit_compile=True)] if library.xla_error is None else []
+        for call in calls:
+            self.assertAllClose(call(rows, logits[:4]), expected, 1e-6)
+        mapped = tf.vectorized_map(lambda x: function(*x), (rows[:, tf.newaxis], logits[:4, np.newaxis]))
+        self.assertAllClose(mapped[:, 0], expected, 1e-6)
+
+    @parameterized.named_parameters(*_LOSSES)
+    def test_frames_of_a_mask_may_be_anywhere(self, loss, function, logits):
+        masks = tf.sequence_mask([[6, 4, 2]] * 3, 6).numpy()
+        masks[1], masks[2] = masks[0, :, ::-1], [[1, 0, 1, 1, 0, 1], [0, 1, 1, 1, 1, 0], [0, 1, 0, 0, 1, 0]]
+
+        def loss_and_gradient(logits, mask):
+            y_pred = tf.identity(logits)
+            y_pred._keras_mask = mask
+            with tf.GradientTape() as tape:
+                tape.watch(y_pred)
+                value = loss(reduction=None)(_LABELS, y_pred)
+            return value, tape.gradient(value, y_pred)
+
+        signature = [tf.TensorSpec([None] * logits.ndim), tf.TensorSpec([None, None], tf.bool)]
+        calls = [loss_and_gradient, tf.function(loss_and_gradient, input_signature=signature)]
+        calls += [tf.function(loss_and_gradient, jit_compile=True)] if library.xla_error is None else []
+        for mask in masks:
+            short, lengths = np.full_like(logits, np.nan), mask.sum(1)
+            for i, length in enumerate(lengths):
+                short[i, :length] = logits[i, mask[i]]
+            variable = tf.Variable(short)
+            with tf.GradientTape() as tape:
+                expected = function(np.maximum(_LABELS, 0), variable, _LENGTHS, lengths)
+            gradient, expected_gradient = tape.gradient(expected, variable).numpy(), np.zeros_like(logits)
+            for i, length in enumerate(lengths):
+                expected_gradient[i, mask[i]] = gradient[i, :length]
+            for call in calls:
+                value, gradient = call(logits, mask)
+                self.assertAllEqual(value, expected)
+                self.assertAllEqual(gradient, expected_gradient)
+        with self.assertRaisesRegex(ValueError, r"the mask of y_pred are \[3,5\], expected \[3,6\]: \[batch, frames\]"):
+            loss_and_gradient(logits, masks[0, :, :5])
+
+    @parameterized.named_parameters(*_LOSSES)
+    def test_no_examples(self, loss, function, logits):
+        del function
+        self.assertAllEqual(loss()(_LABELS[:0], logits[:0]), np.float32(0))
 
     @parameterized.named_parameters(*_LOSSES)
     def test_weights_are_of_examples(self, loss, function, logits):
@@ -61,6 +109,15 @@ class SequenceLossesTest(parameterized.TestCase, tf.test.TestCase):
         self.assertAllEqual(loss()(_LABELS, logits, sample_weight=np.array([[1.0], [2.0], [3.0]])), expected)
         with self.assertRaisesRegex(ValueError, r"sample_weight has shape \[3,6\], expected \[batch\]"):
             loss()(_LABELS, logits, sample_weight=np.ones([3, 6]))
+        weigh = tf.function(lambda weights: loss()(_LABELS, logits, weights), input_signature=[tf.TensorSpec(None)])
+        for weights in ([1, 2, 3], [[1], [2], [3]]):
+            self.assertAllEqual(weigh(np.float32(weights)), expected)
+        with self.assertRaisesRegex(
+            tf.errors.InvalidArgumentError, r"the shape of sample_weight is \[3,6\], expected \[batch\]"
+        ):
+            weigh(tf.ones([3, 6]))
+        with self.assertRaisesRegex(ValueError, r"y_true has shape \[3,3,4\], expected \[\?,\?\]: .* not one-hot"):
+            loss()(np.eye(4)[_LABELS], logits)
 
     @parameterized.named_parameters(*_LOSSES)
     def test_ragged_and_sparse_labels(self, loss, function, logits):
@@ -70,13 +127,6 @@ class SequenceLossesTest(parameterized.TestCase, tf.test.TestCase):
         sparse = tf.SparseTensor(as_rows.indices, as_rows.values - 1, [3, _LABELS.shape[1]])
         for y_true in (labels, tf.cast(labels, tf.float32), sparse):
             self.assertAllEqual(loss(reduction=None)(y_true, logits), expected)
-
-    @parameterized.named_parameters(*_LOSSES)
-    def test_a_mask_gives_the_frames(self, loss, function, logits):
-        masked = tf.constant(logits)
-        masked._keras_mask = tf.sequence_mask([6, 4, 2], 6)
-        expected = function(np.maximum(_LABELS, 0), logits, _LENGTHS, [6, 4, 2])
-        self.assertAllEqual(loss(reduction=None)(_LABELS, masked), expected)
 
     @parameterized.named_parameters(*_LOSSES)
     def test_config_round_trip(self, loss, function, logits):

@@ -34,6 +34,7 @@ _NO_OPS = {
     "layers.MultiHeadAttention": "has variables whose sizes depend on its inputs; calls attention",
     "layers.GroupQueryAttention": "has variables whose sizes depend on its inputs; calls attention",
     "layers.use_fused_attention": "changes Keras",
+    "losses.CRF": "takes an output of layers.CRF; calls crf_log_likelihood",
     "layers.Merge": "has variables whose sizes depend on its inputs; Keras and matmul define gradients and dtypes",
     "distribute.make_parallel": "takes and returns functions",
     "seq2seq.beam_search": "a loop over the caller's function, composed of beam_search_step and gather_tree",

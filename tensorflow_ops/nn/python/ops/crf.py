@@ -61,15 +61,15 @@ def crf_log_likelihood(
 
     Args:
       labels: [batch, max frames], each frame's tag, int32 or int64; within the example's
-        length in [0, tags), beyond it anything. A RaggedTensor [batch, (frames)], or a
-        SparseTensor.
+        length in [0, tags), beyond it anything: padding must be at the end. A RaggedTensor
+        [batch, (frames)], or a SparseTensor.
       logits: [batch, max frames, tags], or a RaggedTensor [batch, (frames), tags]:
         float16, bfloat16, float32 or float64. -inf forbids a tag. A NaN or +inf makes its
         example's result NaN; beyond the example's length it changes nothing.
       transitions: [tags, tags], from the row's tag to the column's; cast to float32, for
         float64 logits to float64. -inf forbids a transition.
       lengths: [batch], the frames of each example, in [0, max frames], int32 or int64. None:
-        those of ragged labels, or the frames before the first negative label.
+        those of ragged labels, or the frames up to the last label that is not negative.
       name: name of the op.
 
     Returns:

@@ -145,6 +145,23 @@ class ForwardModeTest(tf.test.TestCase):
 
 
 class ErrorsTest(tf.test.TestCase):
+    def test_padding_before_a_tag(self):
+        scores = tf.zeros([2, 4, 3]), tf.zeros([3, 3])
+        calls = [tfo.nn.crf_log_likelihood, tf.function(tfo.nn.crf_log_likelihood)]
+        calls += [tf.function(tfo.nn.crf_log_likelihood, jit_compile=True)] if library.xla_error is None else []
+        for labels, place in (([[1, 2, 0, -1], [-1, -1, 1, 2]], "1, 0"), ([[1, -5, 0, -1], [0] * 4], "0, 1")):
+            text = rf"labels\[{place}\] is -., expected \[0, 3\), and padding only at the end: pad_sequences\(p"
+            for call in calls:
+                with self.assertRaisesRegex(tf.errors.InvalidArgumentError, text):
+                    call(labels, *scores)
+        expected = tfo.nn.crf_log_likelihood([[1, 2, 0, 0], [1, 0, 0, 0]], *scores, lengths=[3, 0])
+        for call in calls:
+            self.assertAllEqual(call([[1, 2, 0, -1], [-1] * 4], *scores), expected)
+
+    def test_one_hot_labels(self):
+        with self.assertRaisesRegex(ValueError, r"labels has shape \[2,4,3\], expected \[\?,\?\]: .* not one-hot"):
+            tfo.nn.crf_log_likelihood(tf.zeros([2, 4, 3], tf.int32), tf.zeros([2, 4, 3]), tf.zeros([3, 3]))
+
     def test_marginals_have_no_gradient(self):
         logits = tf.Variable(tf.zeros([1, 3, 2]))
         with self.assertRaisesRegex(LookupError, "crf_marginals has no gradient"):

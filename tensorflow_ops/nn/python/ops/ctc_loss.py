@@ -47,7 +47,8 @@ def ctc_loss(
         NaN or +inf makes its example's loss and gradient NaN; beyond the example's length
         it changes nothing.
       label_lengths: [batch], the labels of each example, in [0, max labels]; int32 or
-        int64. None: those of ragged labels, or the labels before the first negative one.
+        int64. None: those of ragged labels, or the labels that are not negative, wherever
+        they are.
       logit_lengths: [batch], the frames of each example, in [0, max frames]. None: those
         of ragged logits, or all.
       blank_index: the class of blank, in [0, classes), or -1, the last class; labels that

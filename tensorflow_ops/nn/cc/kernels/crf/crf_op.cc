@@ -32,8 +32,13 @@ absl::Status ReadCrfLabels(::tensorflow::OpKernelContext* ctx,
   *labels = IntsOf(ctx->input(0));
   for (int64_t i = 0; check_values && i < s->batch; ++i) {
     for (int64_t t = 0; t < s->lengths[i]; ++t) {
-      TF_RETURN_IF_ERROR(
-          CheckLabel(i, t, (*labels)[i * s->frames + t], s->tags));
+      const int64_t label = (*labels)[i * s->frames + t];
+      const absl::Status status = CheckLabel(i, t, label, s->tags);
+      if (status.ok()) continue;
+      if (label >= 0) return status;
+      return absl::InvalidArgumentError(absl::StrCat(
+          status.message(),
+          ", and padding only at the end: pad_sequences(padding='post')"));
     }
   }
   return absl::OkStatus();
