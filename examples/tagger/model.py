@@ -35,7 +35,7 @@ def build(network: str, crf: bool, steps: int) -> keras.Model:
         model.add(keras.layers.Dense(len(data.SEASONS)))
     if crf:
         model.add(tfo.layers.CRF(len(data.SEASONS)))
-        loss = model.layers[-1].loss
+        loss = tfo.losses.CRF()
     else:
         loss = tfo.losses.SparseSoftmaxCrossEntropy(ignore_index=-1)
     schedule = keras.optimizers.schedules.CosineDecay(LEARNING_RATES[network], steps)

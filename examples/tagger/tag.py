@@ -11,7 +11,7 @@ os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2"  # read when TensorFlow is imported
 import keras
 import numpy as np
 
-import tensorflow_ops  # noqa: F401  (registers the layer)
+import tensorflow_ops  # noqa: F401  (registers the layer and its loss)
 
 LETTERS = "WPSA"  # winter, spring, summer, autumn
 
@@ -19,7 +19,7 @@ LETTERS = "WPSA"  # winter, spring, summer, autumn
 def main():
     """Prints the weather, its seasons, and the first decimal of each season's probability."""
     path, *texts = sys.argv[1:]
-    tagger = keras.saving.load_model(path, compile=False)
+    tagger = keras.saving.load_model(path)
     crf = tagger.layers[-1]
     for text in texts:
         scores = tagger(np.array([list(text)], np.int32))

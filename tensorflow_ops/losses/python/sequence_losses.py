@@ -24,7 +24,7 @@ def _of_examples(sample_weight):
         return weights
     shape = tf.shape(weights)
     shape = arguments.checked("the shape of sample_weight", shape, tf.equal(tf.reduce_prod(shape[1:]), 1), expected)
-    return tf.reshape(weights, shape[:1])
+    return tf.reshape(weights, [tf.reduce_prod(shape)])
 
 
 class _ExampleLoss(op_loss.OpLoss):
