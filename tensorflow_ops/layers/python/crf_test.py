@@ -58,7 +58,7 @@ class CrfLayerTest(parameterized.TestCase, tf.test.TestCase):
         self.assertAllEqual(layer.marginals(logits, _LENGTHS)[:, 0, 1], np.zeros(3))
         self.assertNotIn(1, layer.decode(logits, _LENGTHS).labels[:, 0])
 
-    @parameterized.parameters("sequential", "nested", "compiled by XLA", "strategy", "eager", "mixed_bfloat16")
+    @parameterized.parameters("nested", "compiled by XLA", "strategy", "mixed_bfloat16")
     def test_a_model_trains_and_is_saved(self, kind):
         if kind == "compiled by XLA" and library.xla_error is not None:
             self.skipTest(library.xla_error)
@@ -69,8 +69,7 @@ class CrfLayerTest(parameterized.TestCase, tf.test.TestCase):
             if kind == "nested":
                 inputs = keras.Input([None, 4])
                 model = keras.Model(inputs, model(inputs))
-            jit = kind == "compiled by XLA"
-            model.compile("sgd", tfo.losses.CRF(name="tags"), jit_compile=jit, run_eagerly=kind == "eager")
+            model.compile("sgd", tfo.losses.CRF(name="tags"), jit_compile=kind == "compiled by XLA")
         model.fit(_scores(), _LABELS, verbose=0)
         self.assertAllGreater(tf.reduce_max(tf.abs(layer.transitions.numpy())), 0)
         loss = model.evaluate(_scores(), _LABELS, verbose=0)
@@ -130,7 +129,7 @@ class CrfLayerTest(parameterized.TestCase, tf.test.TestCase):
             loss(_LABELS, scores, np.ones([3, 5]))
         text = r"labels\[1, 0\] is -1, expected \[0, 4\), and padding only at the end: pad_sequences\(padding='post'\)"
         with self.assertRaisesRegex(tf.errors.InvalidArgumentError, text):
-            loss(keras.utils.pad_sequences([[1, 2, 0, 3, 1], [2, 3]], value=-1), scores[:2])
+            loss(keras.utils.pad_sequences([[1, 2, 0, 3, 1], [2, 3]], value=-1), layer(scores[:2]))
 
 
 if __name__ == "__main__":
