@@ -30,7 +30,7 @@ int main() {
 
 def _headers():
     folder = pathlib.Path(tfo.sysconfig.get_include())
-    return [str(path.relative_to(folder)) for path in folder.rglob("*.h")]
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*.h"))
 
 
 class PathsTest(tf.test.TestCase):
@@ -55,6 +55,10 @@ class PathsTest(tf.test.TestCase):
         """Neither TensorFlow's headers nor a header that the folder lacks."""
         for header in _headers():
             self._compile(f'#include "{header}"\n', "-fsyntax-only")
+
+    def test_a_program_may_include_all_headers(self):
+        """No two of them declare different things of one name."""
+        self._compile("".join(f'#include "{header}"\n' for header in _headers()), "-fsyntax-only")
 
     def test_headers_are_those_of_algorithms(self):
         headers = _headers()
