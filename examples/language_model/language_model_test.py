@@ -1,9 +1,13 @@
-"""Tests of the example's text and model."""
+"""Tests of the example's text, model and generation."""
 
 import data
+import generate
 import keras
 import model
 import numpy as np
+import pytest
+
+import tensorflow_ops as tfo
 
 
 def test_text():
@@ -27,3 +31,16 @@ def test_attention_is_causal_and_the_same():
         logits.append(network(text).numpy())
         np.testing.assert_allclose(network(text[:, :60]), logits[-1][:, :60], atol=1e-5)
     np.testing.assert_allclose(*logits, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("search", "options"), [(tfo.seq2seq.sample, {"seed": [1, 2]}), (tfo.seq2seq.beam_search, {"beam_width": 3})]
+)
+def test_generation_has_the_probabilities_of_the_model(search, options):
+    """The state has read the prompt, and each step one byte; the model reads the whole text."""
+    keras.utils.set_random_seed(0)
+    network, prompt = model.build("composed", steps=10), b"The statement"
+    written = generate.write(network, prompt, search, max_length=20, **options)
+    text = np.array([[*prompt, *np.ravel(written.sequences)]])
+    log_probs = tfo.nn.label_log_prob(text[:, 1:], network(text[:, :-1]))[0, len(prompt) - 1 :]
+    np.testing.assert_allclose(np.ravel(written.log_probs), np.sum(log_probs), rtol=1e-5)

@@ -1,8 +1,6 @@
 """A decoder-only transformer over bytes, whose layer of attention is an argument."""
 
 import keras
-import numpy as np
-import tensorflow as tf
 
 import tensorflow_ops as tfo
 
@@ -36,16 +34,3 @@ def build(attention: str, steps: int) -> keras.Model:
     # Keras would compile by XLA where it sees a GPU.
     model.compile(keras.optimizers.Adam(schedule), tfo.losses.SparseSoftmaxCrossEntropy(), jit_compile=False)
     return model
-
-
-def write(model: keras.Model, prompt: bytes, count: int, temperature: float, seed: int) -> bytes:
-    """Continues a text by `count` bytes, each drawn from the model's probabilities."""
-    rng = np.random.default_rng(seed)
-    text = np.zeros([1, len(prompt) + count], np.uint8)
-    text[0, : len(prompt)] = list(prompt)
-    logits = tf.function(model, autograph=False)
-    for place in range(len(prompt), text.size):
-        # Attention is causal, so the zeros after this place have no effect.
-        probabilities = tfo.nn.softmax(logits(text)[0, place - 1] / temperature).numpy().astype(np.float64)
-        text[0, place] = rng.choice(BYTES, p=probabilities / probabilities.sum())
-    return text.tobytes()

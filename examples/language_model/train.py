@@ -16,6 +16,7 @@ os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2"  # read when TensorFlow is imported
 sys.path.insert(1, str(pathlib.Path(__file__).resolve().parents[1]))  # for training.py
 
 import data
+import generate
 import keras
 import model
 import numpy as np
@@ -25,6 +26,7 @@ from matplotlib.figure import Figure
 
 CONTEXT, BATCH_SIZE, PER_EPOCH = 512, 4, 10
 COMPARED = 3  # epochs with both
+PROMPT = b"The statement "
 SHORTEST = 512
 LABELS = {"fused": "tfo.layers.MultiHeadAttention", "composed": "keras.layers.MultiHeadAttention"}
 
@@ -93,8 +95,8 @@ def main(output: pathlib.Path) -> None:
     for attention, network in networks.items():
         bits[attention] = network.evaluate(held_out, verbose=0) / np.log(2)
         print(f"{attention:10} {bits[attention]:.6f}", flush=True)
-    written = model.write(networks["fused"], b"The statement ", 200, temperature=0.5, seed=FLAGS.seed)
-    print(f"\n{written.decode(errors='replace')}")
+    written = generate.write(networks["fused"], PROMPT, max_length=200, temperature=0.5, seed=[FLAGS.seed, 0])
+    print(f"\n{(PROMPT + np.uint8(written.sequences).tobytes()).decode(errors='replace')}")
 
     lengths = [2**n for n in range(SHORTEST.bit_length() - 1, FLAGS.longest.bit_length())]
     measured = {attention: measure(attention, lengths) for attention in model.ATTENTIONS}

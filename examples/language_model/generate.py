@@ -1,0 +1,49 @@
+"""Continues a text: a step computes one byte, whose attention reads keys and values of earlier bytes from a cache."""
+
+from collections.abc import Callable
+
+import keras
+import tensorflow as tf
+from model import HEADS, LAYERS, WIDTH
+
+import tensorflow_ops as tfo
+
+
+def read(network: keras.Model, text, state):
+    """Returns the model's logits for the next bytes of a text, [N, T], and the state after them.
+
+    The state holds what later bytes read: three bytes before the convolution, the keys and values of each block.
+    """
+    embed, convolve, *blocks, normalize, to_logits = [layer for layer in network.layers if layer.weights]
+    x = embed(text)
+    near, caches = tf.concat([state["near"], x], 1), []
+    x = convolve(near)[:, 3:]
+    # Five layers, and a cache, of each block.
+    layers = zip(*[iter(blocks)] * 5, state["caches"], strict=True)
+    for normalize_attended, attention, normalize_hidden, expand, project, (key, value) in layers:
+        normalized = normalize_attended(x)
+        key = tf.concat([key, attention.key_dense(normalized)], 1)
+        value = tf.concat([value, attention.value_dense(normalized)], 1)
+        # The last query is beside the last key.
+        attended = tfo.nn.attention(attention.query_dense(normalized), key, value, causal=True)
+        x += attention.output_dense(attended)
+        x += project(expand(normalize_hidden(x)))
+        caches.append((key, value))
+    return to_logits(normalize(x)), {"near": near[:, -3:], "caches": caches}
+
+
+def write(network: keras.Model, prompt: bytes, search: Callable = tfo.seq2seq.sample, **options):
+    """Returns the result of tfo.seq2seq.sample, or of another search, which continues a text."""
+
+    def step_fn(token_ids, state):
+        logits, state = read(network, token_ids[:, tf.newaxis], state)
+        return logits[:, 0], state
+
+    @tf.function(autograph=False)
+    def generate(text):
+        none = tf.zeros([1, 0, HEADS, WIDTH // HEADS])
+        state = {"near": tf.zeros([1, 3, WIDTH]), "caches": [(none, none)] * LAYERS}
+        _, state = read(network, text[:, :-1], state)
+        return search(step_fn, state, batch_size=1, bos_id=text[:, -1], eos_ids=[], **options)
+
+    return generate(tf.constant([list(prompt)]))
