@@ -229,9 +229,7 @@ def _euclidean_distance_transform(images, spacing, *, T):  # noqa: N803  (the at
 def _connected_components(images, *, connectivity):
     """The least index in each component spreads to neighbors, then along the indices reached so far."""
     image_shape = tf.shape(images)
-    planes = _planes(images)
-    planes = tf.bitcast(planes, tf.int64) if images.dtype == tf.uint64 else tf.cast(planes, tf.int64)
-    planes = tf.transpose(planes, [0, 3, 1, 2])
+    planes = tf.transpose(tf.cast(_planes(images), tf.int64), [0, 3, 1, 2])
     shape = tf.shape(planes)
     count, height, width = shape[0] * shape[1], shape[2], shape[3]
     planes = tf.reshape(planes, tf.stack([count, height, width]))

@@ -25,7 +25,7 @@ def _padded(rows, splits):
 def _words(seed, *counters):
     """Returns words of Philox4x32-10 [..., 4] as uint64. The counters broadcast."""
     low = tf.constant(0xFFFFFFFF, tf.uint64)
-    key = tf.unstack(tf.cast(tf.bitcast(seed, tf.uint32), tf.uint64), 2)
+    key = tf.unstack(tf.cast(seed, tf.uint64) & low, 2)
     shape = [tf.shape(x) for x in counters]
     shape = tf.broadcast_dynamic_shape(tf.broadcast_dynamic_shape(shape[0], shape[1]), shape[2])
     words = [tf.broadcast_to(tf.cast(x, tf.uint64), shape) for x in counters]

@@ -15,13 +15,14 @@ from tensorflow.core.protobuf import config_pb2, rewriter_config_pb2
 from tensorflow.python.framework import function_def_to_graph
 from tensorflow.python.grappler import tf_optimizer
 from tf2onnx import constants, convert, handler, tfonnx, utils
+from tf2onnx.optimizer import reshape_optimizer
 
 from tensorflow_ops.export.python import standard_ops
 from tensorflow_ops.export.python.compositions import PREFIX, compositions
 from tensorflow_ops.onnx.python import direct, nodes, standard
 
-# The ops of this package in the graph that tf2onnx converts.
-_converted = contextvars.ContextVar("converted", default=frozenset())
+# Whether the graph that tf2onnx converts has ops of this package.
+_has_ops = contextvars.ContextVar("has_ops", default=False)
 
 # Of the handlers here.
 _FIRST_OPSET = 13
@@ -134,15 +135,14 @@ def _with_rewriting(process_tf_graph):
     @functools.wraps(process_tf_graph)
     def process(tf_graph, *args, **kwargs):
         graph_def = tf_graph.as_graph_def(add_shapes=True)
-        ops = {operation.type for operation, _ in _operations(graph_def, tf_graph)}
-        if not ops:
+        if not any(_operations(graph_def, tf_graph)):
             return process_tf_graph(tf_graph, *args, **kwargs)
-        token = _converted.set(ops)
+        token = _has_ops.set(True)
         try:
             with _rewritten(tf_graph, graph_def, kwargs).as_default() as graph:
                 return process_tf_graph(graph, *args, **kwargs)
         finally:
-            _converted.reset(token)
+            _has_ops.reset(token)
 
     return process
 
@@ -151,23 +151,35 @@ def _with_errors(tensorflow_onnx_mapping):
     """Lets errors end the conversion of a graph that has ops of this package: tf2onnx logs them and writes a file."""
 
     @functools.wraps(tensorflow_onnx_mapping)
-    def mapping(*args, **kwargs):
-        mapped, unmapped, exceptions = tensorflow_onnx_mapping(*args, **kwargs)
-        if _converted.get() and (exceptions or unmapped):
+    def mapping(graph, *args, **kwargs):
+        nodes = list(graph.get_nodes())
+        mapped, unmapped, exceptions = tensorflow_onnx_mapping(graph, *args, **kwargs)
+        if _has_ops.get() and (exceptions or unmapped):
+            # The first node of each op.
+            failed = {node.type: node.name for node in reversed(nodes) if not node.need_skip()}
+            text = "; ".join(f"{op}, node {name}" for op, name in failed.items())
             cause = exceptions[0] if exceptions else None
-            problem = cause or f"it lacks {', '.join(sorted(unmapped))}"
-            ops = ", ".join(sorted(_converted.get()))
-            raise NotImplementedError(f"tf2onnx cannot convert a graph that has {ops}: {problem}") from cause
+            raise NotImplementedError(f"tf2onnx cannot convert {text}: {cause or 'it lacks the op'}") from cause
         return mapped, unmapped, exceptions
 
     return mapping
+
+
+def _with_empty_tensors(optimize_reshape):
+    """Keeps shapes that may have a size of 0: as a constant, tf2onnx writes 0 for any size that is the input's."""
+
+    @functools.wraps(optimize_reshape)
+    def optimize(self, node, graph):
+        return not node.get_attr_value("allowzero") and optimize_reshape(self, node, graph)
+
+    return optimize
 
 
 def _register(op, make, replaced=None):
     """Registers `make`, a function of Nodes, for an op; for other graphs, `replaced` remains, if there is one."""
 
     def convert_node(graph, node, **kwargs):
-        if replaced and not _converted.get():
+        if replaced and not _has_ops.get():
             return replaced(graph, node, **kwargs)
         made = nodes.Nodes(graph, node)
         return made.replace(make(made))
@@ -187,4 +199,6 @@ def register():
     # tf2onnx 1.17 stops at opset 18. Opset 19 only adds dtypes to what it writes.
     constants.OPSET_TO_IR_VERSION.setdefault(19, 9)
     convert.process_tf_graph = tfonnx.process_tf_graph = _with_rewriting(tfonnx.process_tf_graph)
+    reshapes = reshape_optimizer.ReshapeOptimizer
+    reshapes._optimize_reshape = _with_empty_tensors(reshapes._optimize_reshape)
     tfonnx.tensorflow_onnx_mapping = _with_errors(tfonnx.tensorflow_onnx_mapping)

@@ -14,6 +14,7 @@ class Nodes:
     def __init__(self, graph, node):
         self._graph, self._node = graph, node
         self.inputs = list(node.input)
+        self.opset = graph.opset
 
     def __getattr__(self, op: str) -> Callable[..., Any]:
         def make(*inputs, outputs=1, **attrs):
@@ -43,6 +44,9 @@ class Nodes:
     def value(self, i: int) -> np.ndarray:
         """Returns the value of a constant input."""
         return self._graph.get_node_by_output(self.inputs[i]).get_tensor_value(as_list=False)
+
+    def is_constant(self, tensor: str) -> bool:
+        return self._graph.get_node_by_output(tensor).is_const()
 
     def dtype(self, tensor: str) -> int:
         return self._graph.get_dtype(tensor)

@@ -96,13 +96,33 @@ class RegisterTest(tf.test.TestCase, parameterized.TestCase):
         """tf2onnx writes a file that no runtime loads. It still does for graphs without ops of this package."""
 
         def function(x):
-            return tf.linalg.inv(x)
+            with tf.name_scope("block"):
+                return tf.linalg.inv(tf.linalg.inv(tf.math.digamma(x)))
 
         specs = [tf.TensorSpec([3, 3])]
         model = onnx_testing.convert(function, specs)
         self.assertContainsSubset({"MatrixInverse"}, onnx_testing.operators(model))
-        with self.assertRaisesRegex(NotImplementedError, "a graph that has TensorflowOps>Softmax: .*MatrixInverse"):
-            onnx_testing.convert(lambda x: tfo.nn.softmax(function(x)), specs)
+        message = "MatrixInverse, node (while/)?block/MatrixInverse; Digamma, node (while/)?block/Digamma: it lacks the op"
+        for convert in (
+            lambda x: tfo.nn.softmax(function(x)),
+            lambda x: tf.while_loop(lambda _: True, lambda x: [tfo.nn.softmax(function(x))], [x]),
+        ):
+            with self.assertRaisesRegex(NotImplementedError, message):
+                onnx_testing.convert(convert, specs)
+
+    def test_activations_of_keras(self):
+        """tf2onnx lacks Erfc of gelu and Expm1 of celu; ONNX Runtime has no Erf of float64."""
+        tiny = np.logspace(-30, -3, 50)
+        x = np.concatenate([-tiny, tiny, np.linspace(-30, 11, 99), [0, 1e30, np.inf, -np.inf, -1, np.nan]])
+
+        def function(x):
+            results = tf.math.log1p(x), tf.math.expm1(x)
+            digits = [y / x for y in results]  # of small ones, too
+            others = [keras.activations.gelu(x), keras.activations.celu(x)] if x.dtype != tf.float64 else []
+            return *results, *digits, *others, tfo.zero_out(x)
+
+        for dtype in ("float16", "float32", "float64"):
+            onnx_testing.check(self, function, x.astype(dtype))
 
     def test_keeps_how_other_graphs_are_converted(self):
         """Select is arithmetic in tf2onnx, and Where beside an op of this package."""

@@ -32,9 +32,46 @@ def _select(nodes):
     return [nodes.Where(condition, nodes.cast(x, dtype), nodes.cast(y, dtype))]
 
 
+def _erfc(nodes):
+    """Erfc: off by 1e-7, so small results are not exact."""
+    x = nodes.widened(nodes.inputs[0])
+    return [nodes.Sub(nodes.like(x, 1), nodes.Erf(x))]
+
+
+def _expm1(nodes):
+    """Expm1: e^x - 1 = tanh(x / 2) (e^x + 1), which keeps the digits of a small x."""
+    x = nodes.widened(nodes.inputs[0])
+    return [nodes.Mul(nodes.Tanh(nodes.Mul(x, nodes.like(x, 0.5))), nodes.Add(nodes.Exp(x), nodes.like(x, 1)))]
+
+
+def _log1p(nodes):
+    """Log1p: log(sum) x / (sum - 1), for sum = 1 + x, keeps the digits of a small x."""
+    x = nodes.widened(nodes.inputs[0])
+    one = nodes.like(x, 1)
+    total = nodes.Add(x, one)
+    added, log = nodes.Sub(total, one), nodes.Log(total)
+    rounded = nodes.Where(nodes.Equal(added, nodes.like(x, 0)), x, nodes.Mul(log, nodes.Div(x, added)))
+    return [nodes.Where(nodes.Equal(added, x), log, rounded)]  # also for infinity, where sum - 1 = x
+
+
 def _log(nodes):
     """Log: tf2onnx casts doubles to floats, which ONNX Runtime no longer needs."""
     return [nodes.Log(nodes.inputs[0])]
 
 
-STANDARD = {"BroadcastArgs": _broadcast_args, "Log": _log, "SelectV2": _select}
+def _reshape(nodes):
+    """Reshape: without allowzero, a size of 0 is that of the input."""
+    tensor, shape = nodes.inputs
+    is_plain = nodes.opset < 14 or nodes.is_constant(shape)
+    return [nodes.Reshape(tensor, nodes.to_int64(shape), **({} if is_plain else {"allowzero": 1}))]
+
+
+STANDARD = {
+    "BroadcastArgs": _broadcast_args,
+    "Erfc": _erfc,
+    "Expm1": _expm1,
+    "Log": _log,
+    "Log1p": _log1p,
+    "Reshape": _reshape,
+    "SelectV2": _select,
+}

@@ -34,7 +34,7 @@ SAMPLES = {
             *({"dtype": dtype, "spacing": (0.7, 2.3)} for dtype in (tf.float16, tf.float64)),
             {"dtype": tf.bfloat16, "onnx": "ONNX Runtime lacks the dtype"},
             {"images": tf.tile(_MASK[:, :1, :, 0], [1, 9, 1]), "spacing": (1.0, 1.5)},
-            {"images": _LARGE, "onnx": "tf2onnx lacks Bitcast"},
+            {"images": _LARGE},
         ],
         bad=[
             _TOO_FEW_DIMS,
@@ -61,7 +61,7 @@ SAMPLES = {
         _VALUES,
         variants=[
             *({"images": tf.cast(_VALUES, dtype)} for dtype in ("int8", "uint16", "int64")),
-            {"images": _LARGE, "connectivity": 8, "onnx": "tf2onnx lacks Bitcast"},
+            {"images": _LARGE, "connectivity": 8},
             {"images": _spiral()},
             {"images": tf.stack([_spiral()[::-1, ::-1], 1 - _spiral()]), "connectivity": 8},
         ],
