@@ -102,7 +102,7 @@ class RegisterTest(tf.test.TestCase, parameterized.TestCase):
         specs = [tf.TensorSpec([3, 3])]
         model = onnx_testing.convert(function, specs)
         self.assertContainsSubset({"MatrixInverse"}, onnx_testing.operators(model))
-        message = "MatrixInverse, node (while/)?block/MatrixInverse; Digamma, node (while/)?block/Digamma: it lacks the op"
+        message = "MatrixInverse, node .*block/MatrixInverse; Digamma, node .*block/Digamma: it lacks the op"
         for convert in (
             lambda x: tfo.nn.softmax(function(x)),
             lambda x: tf.while_loop(lambda _: True, lambda x: [tfo.nn.softmax(function(x))], [x]),

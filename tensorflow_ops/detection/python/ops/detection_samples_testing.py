@@ -72,6 +72,7 @@ def _pool(fn, features, variants=(), bad=(), **options):
             {"boxes": _FAR_BOXES, "onnx": "its samples of a huge box are rounded differently"},
             {"box_format": "yxyx", "output_size": (3, 1)},
             {"features": changed(lambda x: tf.transpose(x, [0, 3, 1, 2])), "data_format": "NCHW"},
+            {"boxes": tf.stack([BOXES, BOXES[::-1]]), "box_indices": None},
             *variants,
         ],
         edge=[{"boxes": tf.zeros([0, 4]), "box_indices": tf.zeros([0], tf.int32)}],
