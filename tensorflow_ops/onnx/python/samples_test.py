@@ -104,6 +104,16 @@ class GraphsTest(tf.test.TestCase):
         logits = np.random.default_rng(4).normal(size=[2, 5]).astype(np.float32)
         onnx_testing.check(self, function, logits, np.int32([1, 3]))
 
+    def test_empty_tensors_in_an_optimized_graph(self):
+        """Else tf2onnx's optimizer writes a constant shape, [0, -1]: the size of the input, and the rest."""
+
+        def function(x):
+            shape = tf.shape(x)
+            return tfo.zero_out(tf.reshape(x, [shape[0], shape[1] * shape[2]]))
+
+        empty = [[np.ones(shape, np.float32)] for shape in ([0, 3, 4], [2, 0, 4], [2, 3, 0])]
+        onnx_testing.check(self, function, np.ones([2, 3, 4], np.float32), also=empty)
+
 
 if __name__ == "__main__":
     tf.test.main()
