@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, overload
 import keras
 import tensorflow as tf
 
-from tensorflow_ops.core.python import library
+from tensorflow_ops.core.python import autograph, keras3, library
 from tensorflow_ops.core.python.type_aliases import TensorLike
 from tensorflow_ops.layers.python import fused_attention
 from tensorflow_ops.nn.python.ops import attention
@@ -35,7 +35,7 @@ def _of_rank_4(mask, queries):
     return mask[axes[mask.shape.rank]]
 
 
-class _FusedAttention:
+class _FusedAttention(keras3.Layer):
     """Overrides the methods of Keras's layers that compute masks and attention."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -124,6 +124,13 @@ class _FusedAttention:
         def __call__(
             self, query: TensorLike, value: TensorLike, key: TensorLike | None = None, **kwargs: Any
         ) -> tf.Tensor: ...
+    else:
+
+        def __call__(self, *args, **kwargs):
+            if autograph.is_among(tf.RaggedTensor, args, kwargs):
+                name = f"{type(self).__name__} got a RaggedTensor"
+                raise ValueError(f"{name}, expected dense tensors and a mask; tfo.nn.attention takes RaggedTensors")
+            return super().__call__(*args, **kwargs)
 
 
 @keras.saving.register_keras_serializable(package="tensorflow_ops")
@@ -150,7 +157,7 @@ class MultiHeadAttention(_FusedAttention, keras.layers.MultiHeadAttention):
     - `flash_attention` has no effect.
 
     Calls with `return_attention_scores=True`, and inputs with more than one dimension between
-    batch and features, use Keras's own attention.
+    batch and features, use Keras's own attention. RaggedTensors are for `tfo.nn.attention`.
 
     Args:
       num_heads: the number of heads.
@@ -160,7 +167,7 @@ class MultiHeadAttention(_FusedAttention, keras.layers.MultiHeadAttention):
 
     Raises:
       ImportError: the installed Keras is a minor release whose private functions are unknown.
-      ValueError: a dropout that rounds to 1.
+      ValueError: a dropout that rounds to 1, a RaggedTensor.
     """
 
     def __init__(self, num_heads: int, key_dim: int, *args: Any, **kwargs: Any) -> None:
@@ -190,7 +197,7 @@ class GroupedQueryAttention(_FusedAttention, keras.layers.GroupQueryAttention):
 
     Raises:
       ImportError: the installed Keras is a minor release whose private functions are unknown.
-      ValueError: a dropout that rounds to 1.
+      ValueError: a dropout that rounds to 1, a RaggedTensor.
     """
 
     def __init__(

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 import keras
 import tensorflow as tf
 
-from tensorflow_ops.core.python import library
+from tensorflow_ops.core.python import keras3, library
 from tensorflow_ops.core.python.axes import DataFormat
 from tensorflow_ops.core.python.type_aliases import TensorLike
 from tensorflow_ops.image.python.ops import correlation_cost
@@ -14,7 +14,7 @@ _OPTIONS = ("max_displacement", "kernel_size", "stride_1", "stride_2", "padding"
 
 
 @keras.saving.register_keras_serializable(package="tensorflow_ops")
-class CorrelationCost(keras.layers.Layer):
+class CorrelationCost(keras3.Layer):
     """The costs of displacements between two feature maps: `tfo.image.correlation_cost` as a layer.
 
     >>> import keras, tensorflow_ops as tfo

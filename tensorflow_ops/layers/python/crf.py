@@ -5,7 +5,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from tensorflow_ops.core.python import arguments, library, ragged
+from tensorflow_ops.core.python import arguments, keras3, library, ragged
 from tensorflow_ops.core.python.type_aliases import TensorLike
 from tensorflow_ops.layers.python.type_aliases import Identifier
 from tensorflow_ops.nn.python.ops import crf
@@ -27,7 +27,7 @@ def layer_of(y_pred):
 
 
 @keras.saving.register_keras_serializable(package="tensorflow_ops")
-class CRF(keras.layers.Layer):
+class CRF(keras3.Layer):
     """Linear-chain conditional random field: transitions between tags, their likelihood, and decoding.
 
     The last layer of a tagger: its input are scores of tags, such as a Dense layer's

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import keras
 import tensorflow as tf
 
-from tensorflow_ops.core.python import arguments, library
+from tensorflow_ops.core.python import arguments, keras3, library
 from tensorflow_ops.core.python.type_aliases import TensorLike
 from tensorflow_ops.layers.python.type_aliases import Identifier
 from tensorflow_ops.nn.python.ops import deform_conv
@@ -15,7 +15,7 @@ from tensorflow_ops.shapes.python import shapes
 
 
 @keras.saving.register_keras_serializable(package="tensorflow_ops")
-class DeformConv2D(keras.layers.Layer):
+class DeformConv2D(keras3.Layer):
     """Deformable convolution that learns its own offsets: `tfo.nn.deform_conv2d` as a layer.
 
     A second convolution of the same kernel size, strides, padding and dilations computes the

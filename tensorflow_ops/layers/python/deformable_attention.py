@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tensorflow_ops.core.python import arguments, library
+from tensorflow_ops.core.python import arguments, keras3, library
 from tensorflow_ops.core.python.type_aliases import TensorLike
 from tensorflow_ops.nn.python.ops import deformable_attention, softmax
 
@@ -21,7 +21,7 @@ def _first_offsets(heads, levels, points):
 
 
 @keras.saving.register_keras_serializable(package="tensorflow_ops")
-class MultiScaleDeformableAttention(keras.layers.Layer):
+class MultiScaleDeformableAttention(keras3.Layer):
     """Deformable attention with its projections, as in Deformable DETR.
 
     Queries choose, in each head and on each level of a feature pyramid, `num_points` places

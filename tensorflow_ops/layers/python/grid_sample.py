@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 import keras
 import tensorflow as tf
 
-from tensorflow_ops.core.python import arguments, axes, library
+from tensorflow_ops.core.python import arguments, axes, keras3, library
 from tensorflow_ops.core.python.axes import DataFormat
 from tensorflow_ops.core.python.type_aliases import TensorLike
 from tensorflow_ops.image.python.ops import grid_sample
@@ -15,7 +15,7 @@ _OPTIONS = ("mode", "padding_mode", "align_corners", "normalized", "data_format"
 
 
 @keras.saving.register_keras_serializable(package="tensorflow_ops")
-class GridSample(keras.layers.Layer):
+class GridSample(keras3.Layer):
     """Samples of features at the places of a grid: `tfo.image.grid_sample` as a layer.
 
     >>> import keras, tensorflow_ops as tfo

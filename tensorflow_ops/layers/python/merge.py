@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import keras
 import tensorflow as tf
 
-from tensorflow_ops.core.python import arguments
+from tensorflow_ops.core.python import arguments, keras3
 from tensorflow_ops.core.python.type_aliases import TensorLike
 from tensorflow_ops.layers.python.type_aliases import Identifier
 from tensorflow_ops.shapes.python import shapes
@@ -75,7 +75,7 @@ def _sum(terms):
 
 
 @keras.saving.register_keras_serializable(package="tensorflow_ops")
-class Merge(keras.layers.Layer):
+class Merge(keras3.Layer):
     """A dense layer over tensors that broadcast against each other.
 
     Combines, for example, each frame of a sound with the features of its speaker, each

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import keras
 
-from tensorflow_ops.core.python import arguments, library
+from tensorflow_ops.core.python import arguments, keras3, library
 from tensorflow_ops.core.python.type_aliases import TensorLike
 from tensorflow_ops.detection.python.ops import box_formats, nms
 from tensorflow_ops.detection.python.ops.box_formats import AnyBoxFormat
@@ -14,7 +14,7 @@ _OPTIONS = ("iou_threshold", "score_threshold", "max_outputs", "max_outputs_per_
 
 
 @keras.saving.register_keras_serializable(package="tensorflow_ops")
-class NMS(keras.layers.Layer):
+class NMS(keras3.Layer):
     """The detections of each image: `tfo.detection.multiclass_nms` as a layer, for the end of a detector.
 
     >>> import keras, tensorflow_ops as tfo

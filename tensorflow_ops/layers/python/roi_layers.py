@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import keras
 import tensorflow as tf
 
-from tensorflow_ops.core.python import arguments, library
+from tensorflow_ops.core.python import arguments, keras3, library
 from tensorflow_ops.core.python.axes import DataFormat
 from tensorflow_ops.core.python.type_aliases import TensorLike
 from tensorflow_ops.detection.python.ops import ps_roi, roi_align, roi_arguments, roi_pool
@@ -15,7 +15,7 @@ from tensorflow_ops.detection.python.ops.box_formats import BoxFormat
 from tensorflow_ops.detection.python.ops.roi_arguments import BinValue, ChannelOrder, OutputSize
 
 
-class _RoILayer(keras.layers.Layer):
+class _RoILayer(keras3.Layer):
     """Base of the region pooling layers: options, both forms of boxes, shapes, serialization.
 
     A subclass sets `_function`, its function of tensors, and its constructor has the

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from tensorflow_ops.core.python import arguments
+from tensorflow_ops.core.python import arguments, ragged
 from tensorflow_ops.metrics.python.ops import metric_arguments
 
 BOX_FORMATS = ("xyxy", "yxyx", "xywh", "center_xywh")
@@ -44,11 +44,24 @@ def _fields(name, value, required, packed):
                 names = " or ".join(map(repr, names))
                 raise ValueError(f"{name} has {', '.join(map(repr, value))}, expected also {names}")
         return fields
-    tensor = arguments.dense_tensor(name, metric_arguments.to_dense(value, -1))
+    if isinstance(value, list | tuple) and any(isinstance(item, Mapping) for item in value):
+        raise ValueError(f"{name} is a {type(value).__name__} of dicts, expected a dict, of tensors of all images")
+    if isinstance(value, tf.RaggedTensor):
+        value = metric_arguments.to_dense(name, value, tf.float64, -1)
+    tensor = arguments.dense_tensor(name, value)
     size = 4 + len(packed)
     tensor = arguments.with_shape(name, tensor, [None, None, size], f"[N, R, {size}]: box, {', '.join(packed)}")
     columns = {"boxes": tensor[..., :4]} | {key: tensor[..., 4 + i] for i, key in enumerate(packed)}
     return {key: (name, column) for key, column in columns.items()}
+
+
+def _with_rows_of_boxes(name, value, boxes_name, boxes):
+    """Returns a field that is ragged if boxes are, with rows as long as theirs. Raises ValueError."""
+    is_ragged = isinstance(value, tf.RaggedTensor)
+    if is_ragged != isinstance(boxes, tf.RaggedTensor):
+        kinds = ("a RaggedTensor", "a dense tensor") if is_ragged else ("a dense tensor", "a RaggedTensor")
+        raise ValueError(f"{name} is {kinds[0]}, expected {kinds[1]}, as {boxes_name} is")
+    return ragged.with_lengths_of(name, value, boxes_name, boxes) if is_ragged else value
 
 
 def _to_xywh(boxes, box_format):
@@ -77,8 +90,9 @@ def read(name, value, box_format, required, packed):
         if key not in fields:
             return None
         text, column = fields[key]
-        column = tf.cast(arguments.dense_tensor(text, metric_arguments.to_dense(column, fill)), dtype)
-        return arguments.with_shape(text, column, shape, meaning)
+        if key not in ("boxes", "counts"):
+            column = _with_rows_of_boxes(text, column, *fields["boxes"])
+        return arguments.with_shape(text, metric_arguments.to_dense(text, column, dtype, fill), shape, meaning)
 
     boxes = column("boxes", tf.float64, 0, [None, None, 4], "[N, R, 4]")
     images, size, _ = (n if n is not None else m for n, m in zip(boxes.shape, tf.unstack(tf.shape(boxes)), strict=True))

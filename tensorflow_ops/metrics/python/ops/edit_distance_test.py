@@ -57,7 +57,15 @@ _KINDS = {
     "lengths": lambda sequences: (_padded(sequences, pad=2), np.array([*map(len, sequences)])),
     "ragged": _ragged,
     "sparse": lambda sequences: _ragged(sequences).to_sparse(),
+    "sparse with holes": lambda sequences: _with_holes(_ragged(sequences).to_sparse()),
 }
+
+
+def _with_holes(sparse):
+    """Returns a SparseTensor whose columns are 2, 5, ... instead of 0, 1, ..., in another order."""
+    indices, size = sparse.indices.numpy() * [1, 3] + [0, 2], sparse.dense_shape.numpy() * [1, 3]
+    order = np.random.default_rng(0).permutation(len(indices))
+    return tf.SparseTensor(indices[order], sparse.values.numpy()[order], size)
 
 
 def _result(y_true, y_pred, *args, **options):
@@ -91,10 +99,36 @@ class EditDistanceTest(parameterized.TestCase, tf.test.TestCase):
         self.assertAllClose(_result(np.array([[1, 2, 2, -1]]), found), 1 / 3)
 
     def test_words_and_characters(self):
-        truth, found = ["der  Fuß ist", "", "ja"], ["die Füße ist", "so", ""]
+        spaces = "".join(filter(str.isspace, map(chr, range(0x110000))))
+        truth, found = ["der  Fuß ist", "", "ja", "x".join(spaces)], ["die Füße ist", "so", "", "x"]
         for tokens, split in (("words", str.split), ("characters", list)):
             expected = _rate([*map(split, truth)], [*map(split, found)], "total")
             self.assertAllClose(_result(np.array(truth), tf.constant(found), tokens), expected)
+
+    @parameterized.product(kind=["all", "mask", "lengths", "ragged"], blank=[0, -1])
+    def test_logits_of_ctc(self, kind, blank):
+        rng = np.random.default_rng(6)
+        logits, lengths = rng.normal(size=[5, 9, 4]).astype(np.float32), np.array([9, 0, 4, 9, 6])
+        labels = rng.integers(0, 3, [5, 4]) + (blank == 0)
+        labels[2:, 3] = 3 if blank else 0  # blanks are padding, too
+        labels[3, 2:] = -1
+        is_frame = np.arange(9) < np.where(kind == "all", 9, lengths)[:, np.newaxis]
+        if kind == "mask":  # of frames anywhere
+            is_frame = rng.random([5, 9]) < 0.5
+        best = [[*map(int, row[keep].argmax(-1))] for row, keep in zip(logits, is_frame, strict=True)]
+        merged = [[c for c, before in zip(path, [None, *path], strict=False) if c != before] for path in best]
+        found = [[c for c in path if c != blank % 4] for path in merged]
+        truth = [[c for c in row if c not in (-1, blank % 4)] for row in labels]
+        values = {
+            "all": lambda: tf.constant(logits),
+            "mask": lambda: tf.constant(logits),
+            "lengths": lambda: (logits, lengths),
+            "ragged": lambda: tf.RaggedTensor.from_tensor(logits, lengths),
+        }[kind]()
+        if kind == "mask":
+            values._keras_mask = tf.constant(is_frame)
+        options = {"decode": "ctc", "blank_index": blank, "dtype": "float64"}
+        self.assertAllClose(_result(labels, values, **options), _rate(truth, found, "total"), rtol=0, atol=1e-12)
 
     def test_strings_as_tokens(self):
         truth, found = tf.ragged.constant([["a", "b"], ["c"]]), tf.ragged.constant([["a"], ["c", "d"]])
@@ -119,6 +153,25 @@ class EditDistanceTest(parameterized.TestCase, tf.test.TestCase):
         with self.assertRaisesRegex(tf.errors.InvalidArgumentError, text):
             update(_padded(truth[:3]), _padded(found[:2]))
 
+    def test_ragged_and_sparse_of_unknown_rank(self):
+        truth, found = _sequences(2)
+        metric = tfo.metrics.EditDistance(dtype="float64")
+        specs = [tf.RaggedTensorSpec(None, tf.int32, ragged_rank=1), tf.SparseTensorSpec(None, tf.int32)]
+        update = tf.function(metric.update_state, input_signature=specs)
+        update(_ragged(truth), _KINDS["sparse with holes"](found))
+        self.assertAllClose(metric.result(), _rate(truth, found, "total"), rtol=0, atol=1e-12)
+        wide = tf.RaggedTensor.from_row_lengths(tf.zeros([1, 2], tf.int32), [1])
+        for y_true, y_pred, text in (
+            (
+                _ragged(truth),
+                tf.sparse.from_dense([[[1]]]),
+                r"the shape of y_pred's dense_shape is \[3\], expected \[2\]",
+            ),
+            (wide, _ragged(found).to_sparse(), "the shape of y_true's values"),
+        ):
+            with self.assertRaisesRegex(tf.errors.InvalidArgumentError, text):
+                update(y_true, y_pred)
+
     def test_merged_metrics_equal_one(self):
         truth, found = _sequences(3)
         metrics = [tfo.metrics.EditDistance(normalization="sequence", dtype="float64") for _ in range(3)]
@@ -136,6 +189,25 @@ class EditDistanceTest(parameterized.TestCase, tf.test.TestCase):
         copy = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(metric))
         self.assertEqual(copy.get_config(), metric.get_config())
         self.assertEqual((copy.tokens, copy.normalization, copy.pad_id, copy.name), ("words", None, 3, "wer"))
+
+    def test_a_model_of_ctc_is_saved(self):
+        rng = np.random.default_rng(7)
+        x, labels = rng.normal(size=[4, 6, 3]).astype(np.float32), np.array([[1, 2], [2, 2], [1, -1], [2, 1]])
+        x[0, :2], x[1, 3:] = 0, 0  # no frames
+        model = keras.Sequential([keras.layers.Masking(), keras.layers.Dense(3)])
+        metric = tfo.metrics.EditDistance(decode="ctc", blank_index=0, name="ler")
+        model.compile("sgd", keras.losses.MeanSquaredError(), metrics=[metric], jit_compile=False)
+        model.compute_loss = lambda x, y, y_pred, *args, **kwargs: tf.reduce_sum(tfo.nn.ctc_loss(y, y_pred))
+        model.fit(x, labels, verbose=0)
+        number = model.evaluate(x, labels, verbose=0, return_dict=True)["ler"]
+        frames = tf.RaggedTensor.from_row_lengths(x[np.any(x != 0, -1)], [4, 3, 6, 6])
+        logits = frames.with_values(model.layers[-1](frames.values))
+        self.assertAllClose(number, _result(labels, tfo.seq2seq.ctc_greedy_decode(logits)))
+        path = f"{self.get_temp_dir()}/ctc.keras"
+        model.save(path)
+        loaded = keras.saving.load_model(path)
+        loaded.compute_loss = model.compute_loss
+        self.assertAllClose(loaded.evaluate(x, labels, verbose=0, return_dict=True)["ler"], number)
 
     def test_in_a_keras_model(self):
         truth, found = _sequences(4)
@@ -169,9 +241,13 @@ class EditDistanceTest(parameterized.TestCase, tf.test.TestCase):
             ("tokens", "letters", "tokens is 'letters', expected one of 'ids', 'characters', 'words'"),
             ("normalization", "mean", "normalization is 'mean', expected one of 'total', 'sequence', None"),
             ("pad_id", 1.5, "pad_id is 1.5, expected an int"),
+            ("decode", "greedy", "decode is 'greedy', expected one of 'ctc'"),
+            ("blank_index", -2, "blank_index is -2, expected an int"),
         ):
             with self.subTest(option), self.assertRaisesRegex(ValueError, text):
                 tfo.metrics.EditDistance(**{option: value})
+        with self.assertRaisesRegex(ValueError, "decode is 'ctc', expected None for tokens='words'"):
+            tfo.metrics.EditDistance("words", decode="ctc")
 
     def test_bad_inputs(self):
         ids = np.zeros([2, 3], np.int32)
@@ -185,12 +261,28 @@ class EditDistanceTest(parameterized.TestCase, tf.test.TestCase):
             (ids, tf.ragged.constant([["a"], []]), "y_pred are string, expected int64 as y_true"),
             (ids, tf.ragged.constant([[[1]], [[2]]]), r"y_pred has shape \(2, None, None\), expected \[N, None\]"),
             (ids, np.array([["a"], ["b"]]), "y_pred are string, expected ids"),
+            (
+                ids,
+                np.zeros([2, 3, 4]),
+                r"y_pred has shape \[2,3,4\], .*logits\? .*ctc_greedy_decode, or .*decode='ctc'",
+            ),
+            (ids, tf.sparse.from_dense([[[1]]]), r"y_pred's dense_shape has shape \[3\], expected \[2\]"),
         ):
             with self.subTest(text), self.assertRaisesRegex(ValueError, text):
                 _result(y_true, y_pred)
         text = r"y_true's lengths\[1\] is 4, expected \[0, L\] of ids"
         with self.assertRaisesRegex(tf.errors.InvalidArgumentError, text):
             _result((ids, [1, 4]), ids)
+        for values, text in (
+            (np.float32([1, 1.5]), r"\[?0?,?1\] is 1.5, expected a whole number"),
+            (np.array([0, np.nan], np.float16), "is nan, expected a whole number"),
+            (np.array([0, 1e300]), r"is 1e\+300, expected a whole number, below 2\^63"),
+            (np.array([0, 2**63], np.uint64), r"is 9223372036854775808, expected a whole number, below 2\^63"),
+        ):
+            rows = tf.RaggedTensor.from_row_lengths(values, [2])
+            for kind in (values[np.newaxis], (values[np.newaxis], [2]), rows, rows.to_sparse()):
+                with self.subTest(text), self.assertRaisesRegex(tf.errors.InvalidArgumentError, f"y_pred.*{text}"):
+                    _result([[1]], kind)
         for y_true, text in (
             (ids, "y_true are int32, expected strings for tokens='words'"),
             ([["a"]], r"y_true has shape \[1,1\], expected \[\?\]: \[N\], a string"),
@@ -199,6 +291,13 @@ class EditDistanceTest(parameterized.TestCase, tf.test.TestCase):
                 _result(y_true, ["a"], "words")
         with self.assertRaisesRegex(ValueError, "sample_weight is given, but tfo.metrics.EditDistance has no weights"):
             tfo.metrics.EditDistance().update_state(ids, ids, [1, 2])
+        for y_pred, text in (
+            ((ids, [1], [1]), r"y_pred is a tuple of 3, expected \(logits, lengths\)"),
+            (ids, "y_pred are int32, expected float"),
+            (np.zeros([2, 3]), r"y_pred has shape \[2,3\], expected \[\?,\?,\?\]: \[N, T, C\], logits of CTC"),
+        ):
+            with self.assertRaisesRegex(ValueError, text):
+                _result(ids, y_pred, decode="ctc")
 
     def test_xla_is_refused(self):
         metric = tfo.metrics.EditDistance()

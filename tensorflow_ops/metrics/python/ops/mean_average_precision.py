@@ -8,7 +8,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tensorflow_ops.core.python import arguments, autograph
+from tensorflow_ops.core.python import arguments, autograph, keras3
 from tensorflow_ops.core.python.library import ops
 from tensorflow_ops.metrics.python.ops import box_sets, growing_rows, metric_arguments
 
@@ -65,7 +65,7 @@ def _call_once(function, *args):
 
 
 @keras.saving.register_keras_serializable(package="tensorflow_ops")
-class MeanAveragePrecision(keras.metrics.Metric):
+class MeanAveragePrecision(keras3.Metric):
     """COCO's average precision and recall of detections.
 
     The 12 numbers of `pycocotools.cocoeval.COCOeval.summarize`, as a dict: "AP", "AP50",
@@ -94,7 +94,8 @@ class MeanAveragePrecision(keras.metrics.Metric):
       optionally "counts" (or "num_detections") [N]: how many of D are detections. The
       result of `tfo.detection.multiclass_nms` is such a y_pred.
 
-    Negative classes are padding. All may be RaggedTensors. Where Keras passes only
+    Negative classes are padding. All but counts may be RaggedTensors, if all of a dict are,
+    with rows of the same lengths. Where Keras passes only
     tensors, as for `compile(metrics=[...])`, y_true may be [N, G, 5], box and class, and
     y_pred [N, D, 6]: box, class, score.
 
@@ -125,6 +126,8 @@ class MeanAveragePrecision(keras.metrics.Metric):
 
     Raises:
       ValueError: an option, a shape or a dict that is not as above; weights.
+      tf.errors.InvalidArgumentError: rows of other lengths than those of boxes; classes that
+        are not whole numbers.
       NotImplementedError: under ParameterServerStrategy, or several replicas of another
         strategy than MirroredStrategy: update a metric on each part of the data, and
         merge them with `merge_state`.

@@ -375,6 +375,48 @@ class InputsTest(parameterized.TestCase, tf.test.TestCase):
             function(metric.update_state)(truth, found)
             self.assertEqual(_numbers(metric), self._expected())
 
+    def test_rows_of_ragged_fields(self):
+        def ragged(items):
+            return {key: tf.ragged.stack([tf.constant(item[key]) for item in items]) for key in items[0]}
+
+        arguments = [*map(ragged, zip(*_SETS["random"][:3], strict=True))]
+        for i, name in enumerate(("y_true", "y_pred")):
+            for key in arguments[i].keys() - {"boxes"}:
+                fields = arguments[i]
+                value = fields[key]
+                lengths = value.row_lengths().numpy()
+                j = lengths.argmin()
+                lengths[j] += 1 - 2 * (lengths[j] > 0)  # as wide as before
+                flat = tf.concat([value.values, value.values], 0)[: lengths.sum()]
+                other = tf.RaggedTensor.from_row_lengths(flat, lengths)
+                for bad, error, text in (
+                    (other, tf.errors.InvalidArgumentError, f"number of {name}.*{key}.* is {lengths[j]}, .* that of "),
+                    (value[:2], ValueError, rf"{name}\['{key}'\]'s row lengths has shape \[2\], expected \[3\]"),
+                    (value.to_tensor(), ValueError, f"{name}.*{key}.* is a dense tensor, expected a RaggedTensor, as "),
+                ):
+                    both = [*arguments]
+                    both[i] = fields | {key: bad}
+                    for function in (lambda f: f, tf.function):
+                        metric = tfo.metrics.MeanAveragePrecision("xywh")
+                        if function is tf.function and (name, key) == ("y_pred", "area"):
+                            continue
+                        with self.subTest(text), self.assertRaisesRegex(error, text):
+                            function(metric.update_state)(*both)
+        truth, found = arguments
+        dense = truth | {"boxes": truth["boxes"].to_tensor()}
+        with self.assertRaisesRegex(
+            ValueError, r"y_true.*is a RaggedTensor, expected a dense tensor, as y_true\['boxes"
+        ):
+            tfo.metrics.MeanAveragePrecision().update_state(dense, found)
+
+    def test_unsigned_ragged_classes(self):
+        boxes = tf.RaggedTensor.from_row_lengths(np.float32([[0, 0, 9, 9], [20, 0, 29, 9], [0, 0, 9, 9]]), [2, 1])
+        truth = {"boxes": boxes, "classes": tf.RaggedTensor.from_row_lengths(np.uint8([1, 2, 1]), [2, 1])}
+        metric = tfo.metrics.MeanAveragePrecision()
+        metric.update_state(truth, truth | {"scores": tf.RaggedTensor.from_row_lengths([0.9, 0.8, 0.7], [2, 1])})
+        self.assertAllEqual(metric.per_class()["classes"], [1, 2])
+        self.assertEqual(metric.result()["AP"], 1)
+
     def test_other_libraries_names(self):
         names = {"classes": "labels", "is_crowd": "iscrowd"}
         truth = {names.get(key, key): value for key, value in self._truth.items()}
@@ -457,11 +499,19 @@ class InputsTest(parameterized.TestCase, tf.test.TestCase):
                 r"y_true has shape \[2,3,4\], expected \[\?,\?,5\]: \[N, R, 5\]: box, classes",
             ),
             (truth, np.zeros([2, 3]), r"y_pred has shape \[2,3\], expected \[\?,\?,6\]"),
+            ([truth], found, "y_true is a list of dicts, expected a dict"),
         ):
             with self.subTest(text), self.assertRaisesRegex(ValueError, text):
                 tfo.metrics.MeanAveragePrecision().update_state(y_true, y_pred)
         with self.assertRaisesRegex(ValueError, "sample_weight is given"):
             tfo.metrics.MeanAveragePrecision().update_state(truth, found, np.ones(2))
+        for y_true, y_pred, text in (
+            (truth | {"classes": classes + 0.5}, found, r"y_true\['classes'\]\[0,0\] is 0.5, expected a whole number"),
+            (np.full([2, 3, 5], 1.5), found, r"y_true\[0,0\] is 1.5, expected a whole number"),
+            (truth, found | {"counts": [1.5, 1]}, r"y_pred\['counts'\]\[0\] is 1.5, expected a whole number"),
+        ):
+            with self.assertRaisesRegex(tf.errors.InvalidArgumentError, text):
+                tfo.metrics.MeanAveragePrecision().update_state(y_true, y_pred)
 
 
 @keras.saving.register_keras_serializable(package="mean_average_precision_test")

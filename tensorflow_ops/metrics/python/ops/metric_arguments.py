@@ -2,16 +2,17 @@
 
 import tensorflow as tf
 
-from tensorflow_ops.core.python import library
+from tensorflow_ops.core.python import arguments, library
 
 
-def check_update(metric, sample_weight, strategies=tf.distribute.Strategy):
+def check_update(metric, sample_weight, strategies=tf.distribute.Strategy, needs_values=True):
     """Checks the call of `update_state`.
 
     Args:
       metric: the metric.
       sample_weight: what the caller passed.
       strategies: the class of strategies with several replicas that the metric supports.
+      needs_values: whether sizes depend on data, which XLA cannot compile.
 
     Raises:
       ValueError: weights.
@@ -30,11 +31,31 @@ def check_update(metric, sample_weight, strategies=tf.distribute.Strategy):
             f"{name} does not collect updates under {strategy.__class__.__name__}: update a metric on each part of the "
             "data outside of the strategy, and merge them with merge_state()"
         )
-    if library.is_compiled_by_xla():
+    if needs_values and library.is_compiled_by_xla():
         advice = 'Pass jit_compile=False to compile(); its default, "auto", uses XLA on machines with a GPU.'
         raise tf.errors.UnimplementedError(None, None, f"XLA cannot compile {name}: its sizes depend on data. {advice}")
 
 
-def to_dense(value, fill):
-    """Returns a RaggedTensor as a padded tensor, and other values as they are."""
-    return value.to_tensor(tf.cast(fill, value.dtype)) if isinstance(value, tf.RaggedTensor) else value
+def whole_numbers(name, values):
+    """Returns numbers of any dtype as int64, which must have their values; an op checks it."""
+    numbers = tf.cast(values, tf.int64)
+    if values.dtype.is_floating:
+        wide = tf.cast(values, tf.float64)
+        fits = tf.equal(tf.floor(wide), wide) & (tf.abs(wide) < 2.0**63)
+    elif values.dtype is tf.uint64:
+        fits = numbers >= 0
+    else:
+        return numbers
+    return tf.cast(arguments.checked(name, values, fits, "a whole number, below 2^63"), tf.int64)
+
+
+def to_dense(name, value, dtype, fill):
+    """Returns a tensor of the dtype; pads a RaggedTensor. Raises ValueError."""
+
+    def convert(values):
+        return whole_numbers(name, values) if dtype is tf.int64 else tf.cast(values, dtype)
+
+    # Converted first: unsigned numbers have no -1.
+    if isinstance(value, tf.RaggedTensor):
+        return value.with_flat_values(convert(value.flat_values)).to_tensor(tf.cast(fill, dtype))
+    return convert(arguments.dense_tensor(name, value))
