@@ -94,6 +94,14 @@ class AttentionTest(tf.test.TestCase, parameterized.TestCase):
         self._assert_equal([ours(_QUERY, _VALUE)], [keras_layer(_QUERY, _VALUE, attention_mask=mask)])
 
     @_EACH_LAYER
+    def test_ragged_tensors_are_refused(self, name):
+        x = tf.RaggedTensor.from_tensor(_QUERY, [3, 5])
+        text = "Attention got a RaggedTensor, expected dense tensors and a mask; tfo.nn.attention takes RaggedTensors"
+        for call in ({"query": x, "value": _VALUE}, {"query": _QUERY, "value": x}):
+            with self.assertRaisesRegex(ValueError, text):
+                getattr(tfo.layers, name)(**_LAYERS[name])(**call)
+
+    @_EACH_LAYER
     def test_mask_of_wrong_shape(self, name):
         ours, _ = _layers(name)
         with self.assertRaisesRegex(ValueError, r"attention_mask is \(7,\), expected"):

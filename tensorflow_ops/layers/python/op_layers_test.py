@@ -1,4 +1,4 @@
-"""Tests of tfo.layers.NMS, GridSample, MultiScaleDeformableAttention; supports_jit, output shapes of all layers."""
+"""Tests of tfo.layers.NMS, GridSample, MultiScaleDeformableAttention; all layers' supports_jit, output shapes, tf_keras."""
 
 from unittest import mock
 
@@ -59,6 +59,24 @@ class OutputShapeTest(tf.test.TestCase):
             self.assertEqual(layer.compute_output_shape(*shapes), expected)
             batches = layer.compute_output_shape(*([None, *shape[1:]] for shape in shapes))
             self.assertEqual(batches[-1], (None,) if isinstance(layer, tfo.layers.NMS) else expected[-1])
+
+
+class LegacyKerasTest(tf.test.TestCase):
+    _TEXT = "of tensorflow_ops needs Keras 3, but is used in tf_keras"
+
+    def test_no_layer_takes_inputs_of_tf_keras(self):
+        tensor = type("KerasTensor", (), {"__module__": "tf_keras.src.engine.keras_tensor"})()
+        for name in set(tfo.layers.__all__) - {"use_fused_attention"}:
+            layer = getattr(tfo.layers, name)
+            with self.subTest(name), self.assertRaisesRegex(ValueError, f"{layer.__name__} {self._TEXT}"):
+                layer.__new__(layer)([tensor])
+
+    def test_no_metric_is_compiled_by_tf_keras(self):
+        for name in tfo.metrics.__all__:
+            names = {"metric": getattr(tfo.metrics, name)(), "__name__": "tf_keras.src.engine.training"}
+            with self.subTest(name), self.assertRaisesRegex(ValueError, f"{name} {self._TEXT}"):
+                exec("getattr(metric, 'variables', [])", names)
+            self.assertIsInstance(names["metric"].variables, list)
 
 
 class NMSTest(tf.test.TestCase):
