@@ -93,8 +93,8 @@ def test_index_has_what_source_says(tmp_path):
     names = public_names.public_names(tmp_path / "pack")
     others = "| elsewhere | here |\n|---|---|\n| `np.sum(a, b)`, `add` or `c` | `tfo.nn.f(a, b)` |\n"
     assert stage.index(names, others).split("|---|\n")[-1] == (
-        "| [`tfo.nn.f`](nn.md#pack.nn.f.f) | Sums a \\| b. | `np.sum`, `np.add` |\n"
-        "| [`tfo.nn.g`](nn.md#pack.nn.f.g) | As `f`. |  |\n"
+        "| [`f`](nn.md#pack.nn.f.f) | Sums a \\| b. | `np.sum`, `np.add` |\n"
+        "| [`g`](nn.md#pack.nn.f.g) | As `f`. |  |\n"
     )
 
 

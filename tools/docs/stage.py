@@ -48,7 +48,8 @@ def index(modules: dict[str, list[public_names.Name]], coming_from: str) -> str:
         lines += [f"\n## {title(module)}\n", "| name | what it does | elsewhere |", "|---|---|---|"]
         for name in names:
             if not name.is_result:  # the functions' docstrings describe it
-                link = f"[`{name.public}`]({page_name(module)}#{name.anchor})"
+                short = name.public.removeprefix(f"{title(module)}.")
+                link = f"[`{short}`]({page_name(module)}#{name.anchor})"
                 lines.append(f"| {link} | {name.summary} | {', '.join(elsewhere.get(name.public, []))} |")
     return "\n".join(lines) + "\n"
 

@@ -118,7 +118,7 @@ def use_fused_attention() -> contextlib.ExitStack:
       layers of `tfo.layers` fuse dropout.
     - `keras.layers.Attention` and `AdditiveAttention`, which do not call it either.
     - keras-hub's models of Qwen, whose fused branch ignores the sliding window, and of Gemma
-      with `logit_soft_cap`. The page `keras_attention` lists the models that are fused; import
+      with `logit_soft_cap`. The page `attention` lists the models that are fused; import
       `keras_hub` before this call.
     - Calls that mix dtypes or scale by a tensor.
 
