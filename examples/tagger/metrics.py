@@ -1,4 +1,4 @@
-"""Measures of tags [N, T]: of single days, and of seasons as a whole."""
+"""A measure of tags [N, T]: of seasons as a whole."""
 
 import itertools
 from collections.abc import Sequence
@@ -27,11 +27,6 @@ def overlap(a: Span, b: Span) -> float:
     """Returns the days that two spans share, as a fraction of the days of both together."""
     shared = max(min(a.end, b.end) - max(a.start, b.start), 0)
     return shared / (a.end - a.start + b.end - b.start - shared)
-
-
-def accuracy(tags: np.ndarray, truth: np.ndarray) -> float:
-    """Returns the fraction of days with the right tag; a true tag of -1 is padding."""
-    return float((tags == truth)[truth >= 0].mean())
 
 
 def span_f1(tags: np.ndarray, truth: np.ndarray, lengths: np.ndarray) -> float:
