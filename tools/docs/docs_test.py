@@ -1,5 +1,7 @@
 """Tests of the site's tools: `python -m pytest tools/docs`."""
 
+import re
+
 import doctest_fences
 import public_names
 import pytest
@@ -93,9 +95,16 @@ def test_index_has_what_source_says(tmp_path):
     names = public_names.public_names(tmp_path / "pack")
     others = "| elsewhere | here |\n|---|---|\n| `np.sum(a, b)`, `add` or `c` | `tfo.nn.f(a, b)` |\n"
     assert stage.index(names, others).split("|---|\n")[-1] == (
-        "| [`f`](nn.md#pack.nn.f.f) | Sums a \\| b. | `np.sum`, `np.add` |\n"
-        "| [`g`](nn.md#pack.nn.f.g) | As `f`. |  |\n"
+        "| [`f`](nn.md#pack.nn.f.f) | Sums a \\| b. | `np.sum`, `np.add` |\n| [`g`](nn.md#pack.nn.f.g) | As `f`. |  |\n"
     )
+
+
+def test_home_page_lists_titles():
+    home = (stage.ROOT / "docs/index.md").read_text()
+    pages = re.findall(r"\[([^]]*)\]\(([\w/]+\.md)\)", home.partition("## Where to go")[2].partition("\n\n!")[0])
+    titles = [(title, (stage.ROOT / "docs" / path).read_text()) for title, path in pages if "coming_from_" not in path]
+    assert [title for title, page in titles if not page.startswith(f"# {title}\n")] == []
+    assert len(titles) > 20
 
 
 def test_readme_names_every_namespace():
