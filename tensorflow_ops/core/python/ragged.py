@@ -85,8 +85,9 @@ def _flat_values(value):
 
 def with_lengths_of(name, value, other_name, other):
     """Returns a RaggedTensor, whose rows must be as long as another's; an op checks it when the values are used."""
-    count = [tf.cast(other.nrows(), tf.int32)]
-    lengths = arguments.with_shape(f"{name}'s row lengths", value.row_lengths(), count, f"[N] with {other_name}' N")
+    # XLA needs sizes that are known.
+    count = other.shape[0] or tf.cast(other.nrows(), tf.int32)
+    lengths = arguments.with_shape(f"{name}'s row lengths", value.row_lengths(), [count], f"[N] with {other_name}' N")
     fit = arguments.equal(lengths, tf.cast(other.row_lengths(), lengths.dtype))
     # Not control dependencies: TensorFlow removes an op without side effects that has nothing else.
     lengths = arguments.checked(f"the number of {name}", lengths, fit, f"that of {other_name}")

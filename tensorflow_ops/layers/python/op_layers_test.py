@@ -1,4 +1,4 @@
-"""Tests of tfo.layers.NMS, GridSample, MultiScaleDeformableAttention; all layers' supports_jit, output shapes, tf_keras."""
+"""Tests of NMS, GridSample, MultiScaleDeformableAttention; of supports_jit, output shapes, tf_keras in all layers."""
 
 from unittest import mock
 

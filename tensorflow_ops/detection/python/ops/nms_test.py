@@ -132,6 +132,8 @@ class ImagesTest(parameterized.TestCase, tf.test.TestCase):
             message = r"the number of scores\[0\] is 2, expected that of boxes"
             with self.assertRaisesRegex(tf.errors.InvalidArgumentError, message):
                 call(boxes, other, 0.5)
+            with self.assertRaisesRegex(ValueError, r"scores's row lengths has shape \[3\], expected \[2\].*boxes' N"):
+                call(boxes, tf.RaggedTensor.from_row_lengths([1.0, 2.0, 3.0], [1, 1, 1]), 0.5)
 
     def test_no_images_and_no_boxes(self):
         self.assertEqual(nms(tf.zeros([0, 3, 4]), tf.zeros([0, 3]), 0.5).to_list(), [])
