@@ -3,6 +3,7 @@
 `agree` makes a call in every way of `WAYS`, each with other bytes in fresh memory, and compares results (oracle.py).
 """
 
+import contextlib
 import os
 import tempfile
 
@@ -12,6 +13,7 @@ import oracle
 import tensorflow as tf
 from example_calls import examples
 from tensorflow.core.protobuf import saved_model_pb2
+from tensorflow.python.eager import context
 
 
 def tensor(values, shape, dtype):
@@ -23,6 +25,12 @@ def tensor(values, shape, dtype):
     if dtype == tf.string:
         return tf.constant(np.resize(np.array(values, object), shape), dtype)
     return tf.cast(np.resize(np.array(values), shape), dtype)
+
+
+def ragged(value, lengths):
+    """Returns the rows [N, R, ...] of a value, cut to lengths, which repeat."""
+    value = tf.convert_to_tensor(value)
+    return tf.RaggedTensor.from_tensor(value, np.minimum(np.resize(lengths, value.shape[0]), value.shape[1]))
 
 
 # Functions of functions. Each returns all outputs, so that a graph leaves out no op that an eager call makes.
@@ -100,7 +108,8 @@ def known_shapes(function, inputs):
 def unknown_shapes(function, inputs):
     """Calls the function in a graph without static shapes, so that the kernel checks first."""
     traced = tf.function(lambda inputs: function(**inputs), [_signature(inputs, False)], autograph=False)
-    return traced(inputs)
+    with _hidden_sizes():
+        return traced(inputs)
 
 
 def known_values(function, inputs):
@@ -123,7 +132,50 @@ def compiled(function, inputs):
     return tf.function(function, autograph=False, jit_compile=True)(**inputs)
 
 
-WAYS = [eager, known_shapes, unknown_shapes, known_values, compiled]
+def session(function, inputs):
+    """Calls the function in a graph and a session of TensorFlow 1, with placeholders of static shapes."""
+    config = tf.compat.v1.ConfigProto()
+    config.graph_options.rewrite_options.arithmetic_optimization = config.graph_options.rewrite_options.OFF  # fuzz.py
+    with tf.Graph().as_default():
+        outputs = tf.nest.flatten(function(**placed(inputs)), expand_composites=True)
+        with tf.compat.v1.Session(config=config) as running:
+            values = iter(running.run([y for y in outputs if tf.is_tensor(y)]))
+    return [next(values) if tf.is_tensor(y) else y for y in outputs]
+
+
+def session_without_sizes(function, inputs):
+    """Calls the function in a session of TensorFlow 1, with placeholders of unknown sizes."""
+    with _hidden_sizes():
+        return session(function, inputs)
+
+
+_hides_sizes = False
+
+
+@contextlib.contextmanager
+def _hidden_sizes():
+    global _hides_sizes
+    _hides_sizes = True
+    try:
+        yield
+    finally:
+        _hides_sizes = False
+
+
+def placed(arguments):
+    """Returns arguments from outside of graphs as this way passes them: through placeholders in a session's graph."""
+    in_session = not (tf.executing_eagerly() or tf.compat.v1.get_default_graph().building_function)
+
+    def of(x):
+        if not (tf.is_tensor(x) or (isinstance(x, np.ndarray) and x.dtype.kind in "biuf")):
+            return x
+        value = x.numpy() if in_session and tf.is_tensor(x) else x
+        return tf.compat.v1.placeholder_with_default(value, [None] * len(x.shape) if _hides_sizes else x.shape)
+
+    return tf.nest.map_structure(of, arguments, expand_composites=True) if in_session or _hides_sizes else arguments
+
+
+WAYS = [eager, known_shapes, unknown_shapes, known_values, compiled, session, session_without_sizes]
 # Called with the name of a way before it runs.
 on_way = print
 
@@ -153,7 +205,7 @@ def agree(function, inputs, like=None, ways=None, one_op=False):
                 outcome = oracle.bits(way(function if like is None or compared else like, inputs))
         except Exception as error:
             outcome = error
-        if compared and not isinstance(outcome, NoSuchCallError):
+        if compared and not isinstance(outcome, NoSuchCallError) and "capture an EagerTensor" not in str(outcome):
             problem = oracle.difference(
                 expected, outcome, compiled=way is compiled, one_op=one_op, largest_input=largest_input
             )
@@ -206,18 +258,24 @@ class NoSuchCallError(TypeError):
     """The call could not be made. TensorFlow makes some arguments in eager calls only, such as variables."""
 
 
-def public(name, number, changes):
-    """Repeats a call from an example with some arguments replaced: `changes` are functions of the original ones."""
+def public_call(name, number, changes):
+    """Returns a function of no inputs, a call from an example: `changes` are functions of the original arguments."""
     call = examples().public[name][number]
 
-    def function():
-        with tf.init_scope():  # the arguments are made anew for each way, and outside of graphs
+    def function(edit=placed):
+        with tf.init_scope(), context.eager_mode():  # the arguments are made anew for each way, and outside of graphs
             try:
                 arguments = call.arguments | {k: change(call.arguments[k]) for k, change in changes.items()}
             except Exception as error:
                 raise NoSuchCallError(f"an argument cannot be made: {error}") from error
+        arguments = edit(arguments)
         positional = [v for k, v in arguments.items() if isinstance(k, int)]
         keywords = {k: v for k, v in arguments.items() if isinstance(k, str)}
         return oracle.tensors(call.function(*positional, **keywords))  # a graph returns nothing else
 
-    return agree(function, {}, ways=[eager, known_shapes, compiled])
+    return function
+
+
+def public(name, number, changes):
+    """Repeats a call from an example with some arguments replaced."""
+    return agree(public_call(name, number, changes), {}, ways=[way for way in WAYS if way is not known_values])

@@ -7,7 +7,8 @@ made (calls.py), on the number of threads, or on the bytes in fresh memory.
     python tools/fuzz/fuzz.py --cases 100 --seed 7 --surface raw_op
     python tools/fuzz/fuzz.py --program build/fuzz/raw_op_0123456789ab.py
 
-Surfaces: raw_op (shapes, values, attrs), graph (edited GraphDefs and SavedModels), public (odd Python types).
+Surfaces: raw_op (shapes, values, attrs), graph (edited GraphDefs and SavedModels), public (odd Python types), relation
+(relations.py: padding, rows of RaggedTensors, float32 and float64).
 Prints the program of each finding, and saves it in the folder --out.
 """
 
@@ -40,7 +41,7 @@ _MAX_BYTES = 3 << 30
 _DEATHS = ("crash", "hang", "memory")
 # Threads and ways. All ways agree with the eager one, so the second process has only that.
 _CHILDREN = (
-    (1, ("eager", "known_shapes", "unknown_shapes", "known_values", "compiled")),
+    (1, ("eager", "known_shapes", "unknown_shapes", "known_values", "compiled", "session", "session_without_sizes")),
     (3, ("eager",)),
 )
 _CLEAR = (tf.errors.OpError, ValueError, TypeError, OverflowError, NotImplementedError, LookupError)
@@ -84,7 +85,7 @@ def run_child(descriptor, max_bytes, ways):
         resource.setrlimit(resource.RLIMIT_DATA, ((int(used.split()[1]) << 10) + max_bytes,) * 2)
     while True:
         program = connection.recv()
-        if "public(" in program:
+        if "public(" in program or "accurate(" in program:
             examples()  # its first call takes longer than a program may
         connection.send(None)
         start = time.process_time()

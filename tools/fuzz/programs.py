@@ -7,9 +7,11 @@ import hypothesis
 import tensorflow as tf
 from example_calls import examples, raw_ops
 from hypothesis import strategies as st
+from relations import FROM_ROWS, WITH_PADDING
 
 _INTS = [-(2**63), -(2**31), -2, -1, 0, 1, 2, 3, 7, 100, 2**15, 2**20, 2**30 - 1, 2**30, 2**31 - 1, 2**31, 2**62]
-_FLOATS = [math.nan, math.inf, -math.inf, 0.0, -0.0, 1.0, -1.0, 0.5, 1e-45, 1e-3, 7.5, 1e9, 3.4e38, -3.4e38, 1e300]
+_EXTREMES = [1e-45, 1e-40, 1.1754944e-38, 1e-30, 1e30, 1e38, 3.4028235e38]
+_FLOATS = [math.nan, math.inf, -math.inf, 0.0, -0.0, 1.0, -1.0, 0.5, 1e-3, 7.5, 1e9, -3.4e38, 1e300, *_EXTREMES]
 _STRINGS = ["", "NHWC", "NCHW", "max", "\0", "nhwc", "x" * 10000, "é"]
 _SIZES = [0, 0, 1, 1, 2, 3, 4, 5, 7, 16, 17, 33, 65, 130]
 _LARGE = [257, 1001, 4099]  # for all tensors at once
@@ -57,19 +59,37 @@ _ODD = _pieces("""
     tf.cast(value, tf.float16); tf.cast(value, tf.float64); tf.cast(value, tf.complex64); tf.cast(value, tf.bool)
     tf.RaggedTensor.from_tensor(value); tf.sparse.from_dense(value); tf.as_string(value)
     np.asarray(value).T; np.asarray(value).tolist(); np.ma.array(value); np.asarray(value, object)
+    ragged(value, [1, 0]); ragged(value, [0]); ragged(value, [1]); ragged(value, [2, 1]); 1e38; 1e-40; 1e-30; 1e30
+    np.where(np.arange(np.size(value)).reshape(np.shape(value)) % 2, value, -1); np.where(np.ones_like(value), -1, -1)
 """)
 
 
 @st.composite
 def public(draw):
-    """Draws a call of a public function with one or two odd arguments."""
+    """Draws a call of a public function with up to two odd arguments."""
     name = draw(st.sampled_from(sorted(examples().public)))
     calls = examples().public[name]
     number = draw(st.integers(0, len(calls) - 1))
     arguments = [a for a in calls[number].arguments if a != "name"]  # which eager calls ignore
-    changed = draw(st.lists(st.sampled_from(arguments), min_size=1, max_size=2, unique=True)) if arguments else []
+    changed = draw(st.lists(st.sampled_from(arguments), max_size=2, unique=True)) if arguments else []
     changes = ", ".join(f"{k!r}: lambda value: {draw(st.sampled_from(_ODD))}" for k in changed)
     return name, f"result = public({name!r}, {number}, {{{changes}}})"
+
+
+@st.composite
+def relation(draw):
+    """Draws a relation, and the seed of its numbers."""
+    kind, seed = draw(st.sampled_from(["padded", "from_rows", "accurate"])), draw(st.integers(0, 10**6))
+    if kind != "accurate":
+        name = draw(st.sampled_from(sorted(WITH_PADDING if kind == "padded" else FROM_ROWS)))
+        return name, f"result = {kind}({name!r}, {seed})"
+    name = draw(st.sampled_from(sorted(n for n in examples().public if n.startswith("nn."))))
+    number = draw(st.integers(0, len(examples().public[name]) - 1))
+    arguments = examples().public[name][number].arguments
+    scalars = [k for k, v in arguments.items() if (v is None or isinstance(v, float)) and k not in ("name", "dropout")]
+    changed = draw(st.lists(st.sampled_from(scalars), max_size=1)) if scalars else []
+    changes = {k: draw(st.sampled_from([*_EXTREMES, 0.3, 10.0, 2**24])) for k in changed}
+    return name, f"result = accurate({name!r}, {number}, {changes}, {seed})"
 
 
 class Tensor:
@@ -321,11 +341,12 @@ HEADER = """import numpy as np
 import tensorflow as tf
 import tensorflow_ops as tfo
 from calls import *
+from relations import *
 from tensorflow_ops.core.python.library import ops
 """
 # TensorFlow refuses most edited graphs, and Python most odd arguments, so most cases are calls of ops.
-_WEIGHTS = {"raw_op": 3, "graph": 1, "public": 1}
-SURFACES = {"raw_op": raw_op(), "graph": graph(), "public": public()}
+_WEIGHTS = {"raw_op": 3, "graph": 1, "public": 2, "relation": 1}
+SURFACES = {"raw_op": raw_op(), "graph": graph(), "public": public(), "relation": relation()}
 _BATCH = 25
 
 
