@@ -167,12 +167,15 @@ def placed(arguments):
     in_session = not (tf.executing_eagerly() or tf.compat.v1.get_default_graph().building_function)
 
     def of(x):
-        if not (tf.is_tensor(x) or (isinstance(x, np.ndarray) and x.dtype.kind in "biuf")):
+        is_array = isinstance(x, np.ndarray) and x.dtype.kind in "biuf"
+        if not (is_array or (tf.is_tensor(x) and x.dtype not in (tf.resource, tf.variant))):
             return x
         value = x.numpy() if in_session and tf.is_tensor(x) else x
         return tf.compat.v1.placeholder_with_default(value, [None] * len(x.shape) if _hides_sizes else x.shape)
 
-    return tf.nest.map_structure(of, arguments, expand_composites=True) if in_session or _hides_sizes else arguments
+    if not (in_session or _hides_sizes):
+        return arguments
+    return {k: tf.nest.map_structure(of, v, expand_composites=True) for k, v in arguments.items()}
 
 
 WAYS = [eager, known_shapes, unknown_shapes, known_values, compiled, session, session_without_sizes]
@@ -263,12 +266,12 @@ def public_call(name, number, changes):
     call = examples().public[name][number]
 
     def function(edit=placed):
-        with tf.init_scope(), context.eager_mode():  # the arguments are made anew for each way, and outside of graphs
-            try:
+        try:
+            with tf.init_scope(), context.eager_mode():  # they are made anew for each way, and outside of graphs
                 arguments = call.arguments | {k: change(call.arguments[k]) for k, change in changes.items()}
-            except Exception as error:
-                raise NoSuchCallError(f"an argument cannot be made: {error}") from error
-        arguments = edit(arguments)
+            arguments = edit(arguments)
+        except Exception as error:
+            raise NoSuchCallError(f"an argument cannot be made: {error}") from error
         positional = [v for k, v in arguments.items() if isinstance(k, int)]
         keywords = {k: v for k, v in arguments.items() if isinstance(k, str)}
         return oracle.tensors(call.function(*positional, **keywords))  # a graph returns nothing else

@@ -14,6 +14,8 @@ _HEADER = """
 import os
 import numpy as np
 from calls import *
+from example_calls import Call
+from relations import *
 from tensorflow_ops.core.python.library import ops
 NONE, X = {}, {"x": tf.ones([2])}
 nms, refuse = ops.tensorflow_ops_nms, ops.tensorflow_ops_refuse_gradient
@@ -75,6 +77,11 @@ _FAULTS = {
         "lambda x: tf.constant(1e-5 if tf.executing_eagerly() else -1e-5), X, ways=[eager, compiled]",
         f"compiled: {_OTHER_BITS}",
     ),
+    "a session": ("lambda x: tf.where(x == 1, x, 0.0), X", f"session: {_OTHER_BITS}[0] is 0, expected 1"),
+    "a session's sizes": (
+        "lambda x: x if x.shape[0] else tf.stack([2.0, 2.0]), X, ways=[eager, session_without_sizes]",
+        f"session_without_sizes: {_OTHER_BITS}[0] is 2, expected 1",
+    ),
     "an UnknownError": ("lambda x: tf.numpy_function(lambda x: {}[2], [x], x.dtype), X", "UnknownError"),
 }
 _TAKEN = {
@@ -93,6 +100,24 @@ _TAKEN = {
     "rounding": "lambda x: tf.constant(-1.5e-8 if tf.executing_eagerly() else 2.2e-8), X, ways=[eager, compiled]",
     "indices that XLA clips": "lambda x: tf.gather([1, 2], x), {'x': tf.constant([2])}, ways=[eager, compiled]",
     "scalars in loops": "looped(lambda x: x[0]), X, like=lambda x: x[0]",
+    "a refusal of sessions": (
+        "lambda x: x if tf.executing_eagerly() or tf.compat.v1.get_default_graph().building_function "
+        "else (_ for _ in ()).throw(ValueError(\"f needs TensorFlow 2's behavior\")), X"
+    ),
+}
+# Functions of relations.py, and a part of the finding, or "".
+_RELATIONS = {
+    "padding": ("of: of.x[:, 0]", "padding at"),
+    "padding that counts for nothing": ("of: tf.reduce_sum(tf.where(of.mask, of.labels, 0))", ""),
+    "padding that is refused": (
+        "of: tf.gather([0.0], tf.cast(tf.reduce_any(of.mask[:, 1:] & ~of.mask[:, :-1]), tf.int32))",
+        "",
+    ),
+    "other rows": ("row: tf.reduce_sum(row(0, 'x').values) + tf.reduce_sum(row(5, 'x').values)", "expected an error"),
+    "other rows that are refused": ("row: row(0, 'x') + row(5, 'x')", ""),
+    "no rows": ("row: tf.zeros(row(0, 'x').values.shape[0] == 0 and [1] or [])", "known_shapes: result 0"),
+    "cancellation": ("x: x + 1e9 - 1e9", "result 0 of float32"),
+    "a condition": ("x: tf.exp(x)", ""),
 }
 
 
@@ -194,6 +219,16 @@ class FuzzTest(parameterized.TestCase, tf.test.TestCase):
     @parameterized.named_parameters(_TAKEN.items())
     def test_takes_documented_differences(self, arguments):
         self.assertEqual(self._run(f"result = agree({arguments})")[1], "")
+
+    @parameterized.named_parameters((name, *case) for name, case in _RELATIONS.items())
+    def test_relations(self, function, error):
+        calls = {"of": "padded('f', seed)", "row": "from_rows('f', seed)", "x": "accurate('f', 0, {}, seed)"}
+        source = f"WITH_PADDING['f'] = FROM_ROWS['f'] = lambda {function}\n"
+        source += f"examples().public['f'] = [Call(lambda {function}, {{'x': np.ones([2])}})]\n"
+        source += f"for seed in range(20): {calls[function.partition(':')[0]]}\n"
+        message = self._run(source)[1]
+        self.assertIn(error, message)
+        self.assertEqual(bool(error), bool(message))
 
     def test_takes_arguments_that_no_graph_can_make(self):
         self.assertEqual(self._run("result = public('zero_out', 0, {'x': lambda x: tf.Variable(x)})"), ("value", ""))

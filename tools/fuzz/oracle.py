@@ -182,13 +182,14 @@ def check_accurate(narrow, wide, rounded, may_overflow):
     for i, (one, other) in enumerate(zip(narrow, wide, strict=True)):
         if one[:2] != (other[0], "float32") or other[1] != "float64":
             continue
-        expected, actual = _array(other), _array(one).astype(np.float64)
-        spread = np.max([np.abs(_array(result[i]) - expected) for result in rounded], 0)
-        close = np.abs(actual - expected) <= 16 * spread + 1e-5 * np.abs(expected).max(initial=1e-30)
-        counts = np.abs(expected) < np.finfo(np.float32).max
+        expected, *others = (_array(result[i]) for result in (wide, *rounded))
+        actual = _array(one).astype(np.float64)
+        counts = np.all([np.abs(y) < np.finfo(np.float32).max for y in (expected, *others)], 0)
         if may_overflow:
             counts &= np.isfinite(actual)
-        if np.any(counts & ~close):
+        one, other = actual[counts], expected[counts]
+        spread = np.max([np.abs(y[counts] - other) for y in others], 0)
+        if not np.all(np.abs(one - other) <= 16 * spread + 1e-5 * np.abs(other).max(initial=1e-30)):
             raise DisagreementError(f"result {i} of float32 is {actual}, expected as of float64 {expected}")
 
 
