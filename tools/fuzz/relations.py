@@ -156,7 +156,7 @@ def accurate(name, number, scalars, seed):
             x = np.array(x)
             if x.dtype.kind != "f":
                 return x
-            shape = np.repeat(x, repeats, -1).shape
+            shape = (*x.shape[:-1], repeats * x.shape[-1]) if x.ndim > 1 else x.shape
             x = (rng.normal(size=shape) * 10.0**exponent).astype(np.float32).astype(np.float64)
             largest.append(np.abs(x).max(initial=1))
             if rounding is not None:

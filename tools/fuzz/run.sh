@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Fuzzes ops and public functions (tools/fuzz/fuzz.py): each hostile call must return
 # a value or raise a clear error, within seconds and 3 GB. Eager calls, graphs, XLA,
-# loops, 1 and 3 threads, and any bytes in fresh memory must give the same bits or the
-# same error.
+# sessions, loops, 1 and 3 threads, and any bytes in fresh memory must give the same
+# bits or the same error. Calls must keep the relations of relations.py.
 #
 # Usage: tools/fuzz/run.sh [--minutes N | --cases N] [--seed N] [--surface NAME]... [--only wheel | --only sanitizers]
 #        tools/fuzz/run.sh --program FILE [--only ...]
