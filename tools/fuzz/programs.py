@@ -1,5 +1,6 @@
 """Draws programs by Hypothesis. A program is Python source with one hostile call (calls.py)."""
 
+import inspect
 import itertools
 import math
 
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 from relations import FROM_ROWS, WITH_PADDING
 
 _INTS = [-(2**63), -(2**31), -2, -1, 0, 1, 2, 3, 7, 100, 2**15, 2**20, 2**30 - 1, 2**30, 2**31 - 1, 2**31, 2**62]
-_EXTREMES = [1e-45, 1e-40, 1.1754944e-38, 1e-30, 1e30, 1e38, 3.4028235e38]
+_EXTREMES = [1e-45, 1e-40, 1.1754944e-38, 1e-30, 1e30, 1e38, 3.4028234e38]
 _FLOATS = [math.nan, math.inf, -math.inf, 0.0, -0.0, 1.0, -1.0, 0.5, 1e-3, 7.5, 1e9, -3.4e38, 1e300, *_EXTREMES]
 _STRINGS = ["", "NHWC", "NCHW", "max", "\0", "nhwc", "x" * 10000, "é"]
 _SIZES = [0, 0, 1, 1, 2, 3, 4, 5, 7, 16, 17, 33, 65, 130]
@@ -83,13 +84,18 @@ def relation(draw):
     if kind != "accurate":
         name = draw(st.sampled_from(sorted(WITH_PADDING if kind == "padded" else FROM_ROWS)))
         return name, f"result = {kind}({name!r}, {seed})"
-    name = draw(st.sampled_from(sorted(n for n in examples().public if n.startswith("nn."))))
+    name = draw(st.sampled_from(sorted(n for n in examples().public if n.startswith(("nn.", "image.", "detection.")))))
     number = draw(st.integers(0, len(examples().public[name]) - 1))
-    arguments = examples().public[name][number].arguments
-    scalars = [k for k, v in arguments.items() if (v is None or isinstance(v, float)) and k not in ("name", "dropout")]
-    changed = draw(st.lists(st.sampled_from(scalars), max_size=1)) if scalars else []
-    changes = {k: draw(st.sampled_from([*_EXTREMES, 0.3, 10.0, 2**24])) for k in changed}
-    return name, f"result = accurate({name!r}, {number}, {changes}, {seed})"
+    call = examples().public[name][number]
+    options = {}
+    if draw(st.booleans()):  # those that the example sets have their defaults
+        defaults = {k: p.default for k, p in inspect.signature(call.function).parameters.items()}
+        options = {k: v for k, v in defaults.items() if (v is None or v is False) and call.arguments[k] is not v}
+    scalars = {k for k, v in call.arguments.items() if v is None or isinstance(v, float)} - {"name", "dropout"}
+    if scalars:
+        for k in draw(st.lists(st.sampled_from(sorted(scalars)), max_size=2)):
+            options[k] = draw(st.sampled_from([*_EXTREMES, 0.3, 10.0, 2**24, [0.3]]))
+    return name, f"result = accurate({name!r}, {number}, {options}, {seed})"
 
 
 class Tensor:
