@@ -87,14 +87,14 @@ def relation(draw):
     name = draw(st.sampled_from(sorted(n for n in examples().public if n.startswith(("nn.", "image.", "detection.")))))
     number = draw(st.integers(0, len(examples().public[name]) - 1))
     call = examples().public[name][number]
-    options = {}
+    parameters, options = inspect.signature(call.function).parameters.items(), {}
     if draw(st.booleans()):  # those that the example sets have their defaults
-        defaults = {k: p.default for k, p in inspect.signature(call.function).parameters.items()}
-        options = {k: v for k, v in defaults.items() if (v is None or v is False) and call.arguments[k] is not v}
-    scalars = {k for k, v in call.arguments.items() if v is None or isinstance(v, float)} - {"name", "dropout"}
-    if scalars:
-        for k in draw(st.lists(st.sampled_from(sorted(scalars)), max_size=2)):
-            options[k] = draw(st.sampled_from([*_EXTREMES, 0.3, 10.0, 2**24, [0.3]]))
+        options = {k: p.default for k, p in parameters if p.default is None or p.default is False}
+        options = {k: v for k, v in options.items() if call.arguments[k] is not v}
+    floats = [k for k, p in parameters if p.annotation in (float, float | None) and k != "dropout"]
+    if floats:
+        for k in draw(st.lists(st.sampled_from(floats), max_size=2)):
+            options[k] = draw(st.sampled_from([*_EXTREMES, 0.3, 10.0]))
     return name, f"result = accurate({name!r}, {number}, {options}, {seed})"
 
 
