@@ -190,7 +190,7 @@ def check_accurate(narrow, wide, rounded, may_overflow):
         one, other = actual[counts], expected[counts]
         spread = np.max([np.abs(y[counts] - other) for y in others], 0)
         if not np.all(np.abs(one - other) <= 16 * spread + 1e-5 * np.abs(other).max(initial=1e-30)):
-            raise DisagreementError(f"result {i} of float32 is {actual}, expected as of float64 {expected}")
+            raise DisagreementError(f"float32 differs from float64 in result {i}: {actual}, expected {expected}")
 
 
 def _array(result):

@@ -32,8 +32,8 @@ def _boxes(x):
     return tf.concat([x[..., :2], x[..., :2] + tf.exp(x[..., 2:])], -1)
 
 
-# Of labels [batch, size], 1 to 3, or -1: padding; mask: what is none; x [batch, size, 4]; frames [batch, 9, 4] and pairs
-# of labels [batch, 2], both without padding.
+# Of labels [batch, size], 1 to 3, or -1: padding; mask: what is none; x [batch, size, 4]. Of frames [batch, 9, 4], and of
+# pairs of labels [batch, 2], without padding.
 WITH_PADDING = {
     "nn.ctc_loss": lambda of: tfo.nn.ctc_loss(of.labels, of.frames),
     "nn.rnnt_loss": lambda of: tfo.nn.rnnt_loss(of.labels, _grid(of.frames, of.labels)),
@@ -89,7 +89,8 @@ def padded(name, seed):
         )
         for given in (at_end, items)
     )
-    oracle.check_close(expected, actual, f"padding at {np.argwhere(~mask).tolist()}, expected as at the end")
+    where = np.argwhere(~mask).tolist()
+    oracle.check_close(expected, actual, f"padding that is not at the end changes a result, at {where}")
     return actual
 
 
@@ -123,7 +124,8 @@ def from_rows(name, seed):
     used = set()
 
     def function(x, lengths):
-        values = {"x": x, "boxes": _boxes(x), "heads": x[:, tf.newaxis], "scores": x[:, 0], "ones": tf.ones(16, tf.int32)}
+        ones = tf.ones(16, tf.int32)
+        values = {"x": x, "boxes": _boxes(x), "heads": x[:, tf.newaxis], "scores": x[:, 0], "ones": ones}
 
         def row(i, key):
             used.add(i)
