@@ -211,8 +211,9 @@ class FuzzTest(parameterized.TestCase, tf.test.TestCase):
         self.assertIn(outcome, ("DisagreementError", "UnknownError"), message)
         self.assertIn(error, message)
 
-    def test_finds_results_that_differ_with_threads(self):
-        outcome, message = self._run("result = tf.constant(os.environ['TF_NUM_INTRAOP_THREADS'])")
+    @parameterized.parameters("lambda x: x", "lambda x: agree(lambda: x, NONE)")
+    def test_finds_results_that_differ_with_threads(self, function):
+        outcome, message = self._run(f"result = ({function})(tf.constant(float(os.environ['TF_NUM_INTRAOP_THREADS'])))")
         self.assertEqual(outcome, "threads")
         self.assertIn("1 and 3 threads", message)
 

@@ -30,7 +30,7 @@ def tensors(value):
 
 def _bits(leaf):
     if isinstance(leaf, tuple) or not hasattr(leaf, "dtype") or not hasattr(leaf, "shape"):
-        return leaf if isinstance(leaf, tuple | str) else type(leaf).__name__
+        return leaf if isinstance(leaf, tuple | str | bytes | int) else type(leaf).__name__  # bits of bits are these
     if 0 in leaf.shape:  # NumPy refuses some empty shapes
         return tuple(leaf.shape), tf.as_dtype(leaf.dtype).name, b""
     array = np.array(leaf)
@@ -171,13 +171,9 @@ def check_close(expected, actual, what):
 
 
 def check_accurate(narrow, wide, rounded, may_overflow):
-    """Raises DisagreementError if float32 differs from float64 by more than a few roundings of the inputs do.
+    """Raises DisagreementError if `narrow`, results of float32, differ from `wide` by more than all of `rounded` do.
 
-    Args:
-      narrow: results of `bits`, of float32.
-      wide: of float64.
-      rounded: a list of them, of float64 with inputs that are rounded.
-      may_overflow: whether numbers in between may be infinite in float32: NaN and 0 count for nothing.
+    These are of float64 and of inputs that are rounded. `may_overflow`: NaN and 0 may follow from infinite numbers.
     """
     for i, (one, other) in enumerate(zip(narrow, wide, strict=True)):
         if one[:2] != (other[0], "float32") or other[1] != "float64":

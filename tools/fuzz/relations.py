@@ -32,14 +32,14 @@ def _boxes(x):
     return tf.concat([x[..., :2], x[..., :2] + tf.exp(x[..., 2:])], -1)
 
 
-# Of labels [batch, size], 1 to 3, or -1: padding; mask: what is none; x [batch, size, 4]. Of frames [batch, 9, 4], and of
+# Of labels [batch, size], 1 to 3, or -1: padding; mask: what is none; x [batch, size, 4]. Of frames [batch, 9, 4] and
 # pairs of labels [batch, 2], without padding.
 WITH_PADDING = {
     "nn.ctc_loss": lambda of: tfo.nn.ctc_loss(of.labels, of.frames),
     "nn.rnnt_loss": lambda of: tfo.nn.rnnt_loss(of.labels, _grid(of.frames, of.labels)),
     "nn.crf_log_likelihood": lambda of: tfo.nn.crf_log_likelihood(of.labels, of.x, _TRANSITIONS),
     "nn.attention": lambda of: tfo.nn.attention(
-        of.frames[:, :, tf.newaxis], of.x[:, :, tf.newaxis], of.x[:, :, tf.newaxis], mask=of.mask[:, tf.newaxis, tf.newaxis]
+        *(x[:, :, tf.newaxis] for x in (of.frames, of.x, of.x)), mask=of.mask[:, tf.newaxis, tf.newaxis]
     ),
     "layers.CRF.loss": lambda of: _CRF.loss(of.labels, of.x),
     "losses.CTC": lambda of: tfo.losses.CTC(reduction=None)(of.labels, of.frames),
