@@ -102,7 +102,7 @@ _TAKEN = {
     "scalars in loops": "looped(lambda x: x[0]), X, like=lambda x: x[0]",
     "a refusal of sessions": (
         "lambda x: x if tf.executing_eagerly() or tf.compat.v1.get_default_graph().building_function "
-        "else (_ for _ in ()).throw(ValueError(\"f needs TensorFlow 2's behavior\")), X"
+        'else (_ for _ in ()).throw(ValueError("f needs TensorFlow 2\'s behavior")), X'
     ),
 }
 # Functions of relations.py, and a part of the finding, or "".

@@ -11,21 +11,6 @@ from tensorflow_ops.layers.python.type_aliases import Identifier
 from tensorflow_ops.nn.python.ops import crf
 
 
-def layer_of(y_pred):
-    """Returns the CRF layer whose output y_pred is; None where Keras asks for shapes only. Raises ValueError."""
-    layer = getattr(y_pred, "_tfo_crf", None)
-    if layer is None:
-        from keras.src.backend.common import symbolic_scope  # private
-
-        # Before it trains with a strategy, Keras calls losses with other tensors in place of y_pred.
-        if not symbolic_scope.in_symbolic_scope():
-            raise ValueError(
-                "y_pred is not an output of tfo.layers.CRF, which has the transitions: end the model with that layer, "
-                "or pass layer(y_pred), the same scores"
-            )
-    return layer
-
-
 @keras.saving.register_keras_serializable(package="tensorflow_ops")
 class CRF(keras3.Layer):
     """Linear-chain conditional random field: transitions between tags, their likelihood, and decoding.

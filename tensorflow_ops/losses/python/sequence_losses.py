@@ -3,9 +3,8 @@
 import keras
 import tensorflow as tf
 
-from tensorflow_ops.core.python import arguments, ragged
+from tensorflow_ops.core.python import arguments, keras3, ragged
 from tensorflow_ops.core.python.type_aliases import TensorLike
-from tensorflow_ops.layers.python import crf
 from tensorflow_ops.losses.python import op_loss
 from tensorflow_ops.losses.python.op_loss import LossDType, Reduction
 from tensorflow_ops.nn.python.ops import ctc_loss, rnnt_loss, sequence_arguments
@@ -173,6 +172,17 @@ class RNNT(_SequenceLoss):
         return rnnt_loss.rnnt_loss(*inputs, blank_index=self.blank_index)
 
 
+def _crf_of(y_pred):
+    """Returns the CRF layer whose output y_pred is; None where Keras asks for shapes only. Raises ValueError."""
+    layer = getattr(y_pred, "_tfo_crf", None)
+    if layer is None and not keras3.infers_shapes():
+        raise ValueError(
+            "y_pred is not an output of tfo.layers.CRF, which has the transitions: end the model with that layer, "
+            "or pass layer(y_pred), the same scores"
+        )
+    return layer
+
+
 @keras.saving.register_keras_serializable(package="tensorflow_ops", name="losses.CRF")  # "CRF" is the layer
 class CRF(_ExampleLoss):
     """Minus the log likelihood of tags, in a model that ends with `tfo.layers.CRF`.
@@ -217,7 +227,7 @@ class CRF(_ExampleLoss):
             labels = tf.cast(y_true, tf.int64)
         else:
             labels = ragged.label_rows("y_true", tf.cast(arguments.dense_tensor("y_true", y_true), tf.int64))
-        layer, logits = crf.layer_of(y_pred), self._logits(y_pred)
+        layer, logits = _crf_of(y_pred), self._logits(y_pred)
         if layer is None:
             return tf.zeros(tf.shape(logits)[:1], self.dtype)
         return -layer.log_likelihood(labels, logits)

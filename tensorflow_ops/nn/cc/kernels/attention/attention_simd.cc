@@ -40,7 +40,7 @@ TFO_INLINE Bits64 MultiplyLow(Bits64 a, Bits64 b) {
 
 // Splits a * b into the upper and the lower half.
 TFO_INLINE void MultiplyWide(Bits32 a, uint32_t b, Bits32* high, Bits32* low) {
-  const Bits64 factor = Bits64{} + b;
+  const Bits64 factor = Broadcast<Bits64>(b);
   const Bits64 even = MultiplyLow(reinterpret_cast<Bits64>(a), factor);
   const Bits64 odd = MultiplyLow(reinterpret_cast<Bits64>(a) >> 32, factor);
   constexpr uint64_t kLow = 0xFFFFFFFF;
@@ -110,7 +110,7 @@ class Scores {
       s = added == none ? none : s + added;
     }
     if (options_.begin != nullptr) {
-      const Vector key = Vector{} + C(j);
+      const Vector key = Broadcast<Vector>(C(j));
       s = (key >= begin_) & (key < end_) ? s : none;
     }
     return s;
@@ -220,7 +220,7 @@ void DifferentiateScores(const ScoreOptions<C>& options, bool to_products,
     for (int64_t j = 0; j < keys; ++j) {
       C* const at = scores + j * kGemmStride + x * kCount;
       C* const d_at = d_weights + j * kGemmStride + x * kCount;
-      Vector slope = Vector{} + factor, unused = {};
+      Vector slope = Broadcast<Vector>(factor), unused = {};
       const Vector s =
           plain ? Load(at) * options.scale
                 : score.Of(Load(at), j, to_products ? &slope : &unused);
@@ -309,10 +309,11 @@ void DropWeights(const AttentionDropout& dropout, int64_t row, int64_t query,
   for (int64_t first = key / kDropoutKeys * kDropoutKeys; first < key + keys;
        first += kDropoutKeys) {
     for (int column = 0; column < 2 * kCount; column += kFloats) {
-      Bits32 words[4] = {Bits32{} + static_cast<uint32_t>(first / kDropoutKeys),
-                         lane + static_cast<uint32_t>(query + column),
-                         Bits32{} + static_cast<uint32_t>(row),
-                         {}};
+      Bits32 words[4] = {
+          Broadcast<Bits32>(static_cast<uint32_t>(first / kDropoutKeys)),
+          lane + static_cast<uint32_t>(query + column),
+          Broadcast<Bits32>(static_cast<uint32_t>(row)),
+          {}};
       PhiloxOfLanes(dropout.seed, words);
       for (int i = 0; i < kDropoutKeys; ++i) {
         const int64_t j = first + i - key;
