@@ -87,7 +87,8 @@ def check_digits(labels: tf.Tensor, state: tuple[tf.Tensor, tf.Tensor]) -> tuple
     total += is_digit * (labels - 1) * tf.gather(weights, count)
     count += is_digit
     check_digit = tf.one_hot(-total % 10 + 1, CLASSES, on_value=True, off_value=False)
-    last, full = (tf.equal(count[:, tf.newaxis], n) for n in (data.DIGITS - 1, data.DIGITS))
+    digits = count[:, tf.newaxis]
+    last, full = tf.equal(digits, data.DIGITS - 1), tf.equal(digits, data.DIGITS)
     forbidden = full | (last & ~check_digit)
     return tf.where(forbidden, -np.inf, 0.0), (count, total)
 

@@ -299,6 +299,14 @@ class EditDistanceTest(parameterized.TestCase, tf.test.TestCase):
             with self.assertRaisesRegex(ValueError, text):
                 _result(ids, y_pred, decode="ctc")
 
+    def test_graphs_of_tensorflow_1_are_refused(self):
+        for metric in tfo.metrics.EditDistance(), tfo.metrics.MeanAveragePrecision(), tfo.metrics.TagAccuracy():
+            text = (
+                f"needs TensorFlow 2's behavior: update tfo.metrics.{type(metric).__name__} eagerly or in a tf.function"
+            )
+            with tf.Graph().as_default(), self.assertRaisesRegex(RuntimeError, text):
+                metric.update_state([[1]], [[1]])
+
     def test_xla_is_refused(self):
         metric = tfo.metrics.EditDistance()
         text = "XLA cannot compile tfo.metrics.EditDistance.*jit_comp"

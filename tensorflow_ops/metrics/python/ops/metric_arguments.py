@@ -17,11 +17,14 @@ def check_update(metric, sample_weight, strategies=tf.distribute.Strategy, needs
     Raises:
       ValueError: weights.
       NotImplementedError: a strategy under which updates get lost.
+      RuntimeError: the update would be a part of a TensorFlow 1 graph, which nothing runs.
       tf.errors.UnimplementedError: XLA would compile the update.
     """
     name = f"tfo.metrics.{type(metric).__name__}"
     if sample_weight is not None:
         raise ValueError(f"sample_weight is given, but {name} has no weights: pass it as one of metrics to compile()")
+    if not tf.executing_eagerly() and not tf.compat.v1.get_default_graph().building_function:
+        raise RuntimeError(f"tensorflow_ops needs TensorFlow 2's behavior: update {name} eagerly or in a tf.function")
     strategy = tf.distribute.get_strategy()
     # Workers of ParameterServerStrategy update variables at the same time, without locks.
     if isinstance(strategy, tf.distribute.ParameterServerStrategy) or (
