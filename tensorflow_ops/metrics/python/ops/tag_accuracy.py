@@ -43,8 +43,7 @@ class TagAccuracy(ratio.Ratio):
       ValueError: shapes that are not as above, such as scores that another layer or function
         returned; weights.
       NotImplementedError: under ParameterServerStrategy.
-      tf.errors.InvalidArgumentError: tags that are not whole numbers; on the CPU, sequences
-        that `tfo.layers.CRF` refuses.
+      tf.errors.InvalidArgumentError: tags that are not whole numbers.
     """
 
     def __init__(self, name: str = "tag_accuracy", dtype: Any = None) -> None:
