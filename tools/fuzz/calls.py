@@ -6,6 +6,7 @@
 import contextlib
 import os
 import tempfile
+from unittest import mock
 
 import fresh_memory
 import numpy as np
@@ -14,6 +15,7 @@ import tensorflow as tf
 from example_calls import examples
 from tensorflow.core.protobuf import saved_model_pb2
 from tensorflow.python.eager import context
+from tensorflow.python.framework import ops as tf_ops
 
 
 def tensor(values, shape, dtype):
@@ -132,11 +134,22 @@ def compiled(function, inputs):
     return tf.function(function, autograph=False, jit_compile=True)(**inputs)
 
 
+_capture = tf_ops._EagerTensorBase.__tf_tensor__
+
+
+def _to_tensor(eager_tensor, dtype=None, name=None):
+    """Makes constants of tensors that functions such as a `step_fn` hold, which a session's graph refuses."""
+    captures = tf.executing_eagerly() or tf.compat.v1.get_default_graph().building_function
+    if captures or eager_tensor.dtype in (tf.resource, tf.variant):
+        return _capture(eager_tensor, dtype, name)
+    return tf.constant(eager_tensor.numpy(), eager_tensor.dtype)
+
+
 def session(function, inputs):
     """Calls the function in a graph and a session of TensorFlow 1, with placeholders of static shapes."""
     config = tf.compat.v1.ConfigProto()
     config.graph_options.rewrite_options.arithmetic_optimization = config.graph_options.rewrite_options.OFF  # fuzz.py
-    with tf.Graph().as_default():
+    with tf.Graph().as_default(), mock.patch.object(tf_ops._EagerTensorBase, "__tf_tensor__", _to_tensor):
         outputs = tf.nest.flatten(function(**placed(inputs)), expand_composites=True)
         fetches = [y for y in outputs if tf.is_tensor(y)]
         with tf.compat.v1.Session(config=config) as running:
