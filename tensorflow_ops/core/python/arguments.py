@@ -201,8 +201,8 @@ def dense_tensor(name, value, dtype=None, dtype_hint=None):
         return value
     kind = dtype or dtype_hint
     # TensorFlow would make 0 and 1 of them.
-    if kind and kind.is_integer and _has_bool(value):
-        raise ValueError(f"{name} are bool, expected {kind.name}")
+    if kind and tf.as_dtype(kind).is_integer and _has_bool(value):
+        raise ValueError(f"{name} are bool, expected {tf.as_dtype(kind).name}")
     try:
         return tf.convert_to_tensor(value, dtype, dtype_hint)
     except (TypeError, ValueError) as error:
