@@ -76,6 +76,10 @@ class SamplesTest(tf.test.TestCase, parameterized.TestCase):
 
         onnx_testing.check(self, pool, *maps, boxes, np.zeros(5, np.int32))
 
+    def test_nms_orders_doubles_that_are_equal_as_floats(self):
+        boxes, scores = np.float64([[0, 0, 1, 1], [5, 5, 6, 6]]), np.float64([1, 1 + 1e-12])
+        onnx_testing.check(self, lambda *x: tfo.detection.nms(*x, 0.5), boxes, scores)
+
     def test_output_size_is_an_input(self):
         features = np.arange(30, dtype=np.float32).reshape(1, 5, 6, 1)
         boxes, indices = np.float32([[0, 0, 4, 3], [1, 1, 6, 5]]), np.zeros(2, np.int32)

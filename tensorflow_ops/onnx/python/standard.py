@@ -66,6 +66,13 @@ def _reshape(nodes):
     return [nodes.Reshape(tensor, nodes.to_int64(shape), **({} if is_plain else {"allowzero": 1}))]
 
 
+def _top_k(nodes):
+    """TopKV2: tf2onnx sorts all dtypes as floats, so that doubles and large integers become equal."""
+    x, k = nodes.inputs
+    values, places = nodes.TopK(nodes.widened(x), nodes.Reshape(nodes.to_int64(k), nodes.ints(1)), axis=-1, outputs=2)
+    return [nodes.cast(y, dtype) for y, dtype in zip((values, places), nodes.result_dtypes(), strict=True)]
+
+
 STANDARD = {
     "BroadcastArgs": _broadcast_args,
     "Erfc": _erfc,
@@ -74,4 +81,5 @@ STANDARD = {
     "Log1p": _log1p,
     "Reshape": _reshape,
     "SelectV2": _select,
+    "TopKV2": _top_k,
 }
