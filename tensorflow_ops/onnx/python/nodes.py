@@ -54,9 +54,6 @@ class Nodes:
     def numpy_dtype(self, tensor: str) -> type:
         return utils.map_onnx_to_numpy_type(self.dtype(tensor))
 
-    def result_dtypes(self) -> list[int]:
-        return self._node.output_dtypes
-
     def shape(self, tensor: str) -> list[int]:
         return self._graph.get_shape(tensor)
 

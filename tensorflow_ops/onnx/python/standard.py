@@ -67,10 +67,11 @@ def _reshape(nodes):
 
 
 def _top_k(nodes):
-    """TopKV2: tf2onnx sorts all dtypes as floats, so that doubles and large integers become equal."""
+    """TopKV2: tf2onnx casts doubles, the lowest of which become -infinity, and integers to floats."""
     x, k = nodes.inputs
-    values, places = nodes.TopK(nodes.widened(x), nodes.Reshape(nodes.to_int64(k), nodes.ints(1)), axis=-1, outputs=2)
-    return [nodes.cast(y, dtype) for y, dtype in zip((values, places), nodes.result_dtypes(), strict=True)]
+    kept = (TensorProto.DOUBLE, TensorProto.INT32, TensorProto.INT64)
+    x = x if nodes.dtype(x) in kept else nodes.cast(x, TensorProto.FLOAT)
+    return nodes.TopK(x, nodes.Reshape(nodes.to_int64(k), nodes.ints(-1)), axis=-1, outputs=2)
 
 
 STANDARD = {
