@@ -184,7 +184,7 @@ def placed(arguments):
         is_array = isinstance(x, np.ndarray) and x.dtype.kind in "biuf"
         if not (is_array or (tf.is_tensor(x) and x.dtype not in (tf.resource, tf.variant))):
             return x
-        value = x.numpy() if in_session and tf.is_tensor(x) else x
+        value = _constant(x) if in_session and tf.is_tensor(x) else x
         return tf.compat.v1.placeholder_with_default(value, [None] * len(x.shape) if _hides_sizes else x.shape)
 
     if not (in_session or _hides_sizes):
@@ -222,7 +222,7 @@ def agree(function, inputs, like=None, ways=None, one_op=False):
                 outcome = oracle.bits(way(function if like is None or compared else like, inputs))
         except Exception as error:
             outcome = error
-        if compared and not (isinstance(outcome, NoSuchCallError) or any(text in str(outcome) for text in _VARIABLES)):
+        if compared and not (isinstance(outcome, NoSuchCallError) or any(text in str(outcome) for text in _REFUSALS)):
             problem = oracle.difference(
                 expected, outcome, compiled=way is compiled, one_op=one_op, largest_input=largest_input
             )
@@ -271,8 +271,8 @@ def _edit(nodes, input_op, edit):
             edit(node, [n for n in nodes if n.op == input_op])
 
 
-# TensorFlow's refusals of variables: in sessions those of eager calls, in a tf.function new ones.
-_VARIABLES = "capture an EagerTensor", "only supports singleton tf.Variables"
+# TensorFlow's refusals: of eager calls' variables in sessions, of new ones in a tf.function, of some empty shapes.
+_REFUSALS = "capture an EagerTensor", "only supports singleton tf.Variables", "Failed to create numpy array"
 
 
 class NoSuchCallError(TypeError):
