@@ -151,10 +151,11 @@ def session(function, inputs):
     config.graph_options.rewrite_options.arithmetic_optimization = config.graph_options.rewrite_options.OFF  # fuzz.py
     with tf.Graph().as_default(), mock.patch.object(tf_ops._EagerTensorBase, "__tf_tensor__", _to_tensor):
         outputs = tf.nest.flatten(function(**placed(inputs)), expand_composites=True)
-        fetches = [y for y in outputs if tf.is_tensor(y)]
+        is_fetched = [tf.is_tensor(y) and not isinstance(y, tf_ops._EagerTensorBase) for y in outputs]
+        fetches = [y for y, fetched in zip(outputs, is_fetched, strict=True) if fetched]
         with tf.compat.v1.Session(config=config) as running:
             values = iter(running.run(fetches) if fetches else ())
-    return [next(values) if tf.is_tensor(y) else y for y in outputs]
+    return [next(values) if fetched else y for y, fetched in zip(outputs, is_fetched, strict=True)]
 
 
 def session_without_sizes(function, inputs):

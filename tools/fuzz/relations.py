@@ -41,7 +41,7 @@ WITH_PADDING = {
     "nn.attention": lambda of: tfo.nn.attention(
         *(x[:, :, tf.newaxis] for x in (of.frames, of.x, of.x)), mask=of.mask[:, tf.newaxis, tf.newaxis]
     ),
-    "layers.CRF.loss": lambda of: _CRF.loss(of.labels, of.x),
+    "losses.CRF": lambda of: tfo.losses.CRF(reduction=None)(of.labels, _CRF(of.x)),
     "losses.CTC": lambda of: tfo.losses.CTC(reduction=None)(of.labels, of.frames),
     "losses.CTC, mask": lambda of: tfo.losses.CTC(reduction=None)(of.pairs, _masked(of.x, of.mask)),
     "losses.RNNT": lambda of: tfo.losses.RNNT(reduction=None)(of.labels, _grid(of.frames, of.labels)),
