@@ -75,6 +75,7 @@ class Examples:
 @functools.cache
 def examples():
     """Runs the docstrings' examples and gradients of their ops; returns their calls."""
+    tf.keras.utils.set_random_seed(0)  # layers have the same weights in all processes
     found = Examples({}, {})
     definitions = {name: definition for name, (definition, _) in raw_ops().items()}
 

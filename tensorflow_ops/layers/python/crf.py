@@ -85,7 +85,8 @@ class CRF(keras3.Layer):
     def __call__(self, inputs: TensorLike, **kwargs: Any) -> tf.Tensor:
         # Not in call, whose result is another tensor with keras.RematScope.
         outputs = super().__call__(inputs, **kwargs)
-        outputs._tfo_crf = self  # as Keras attaches masks
+        for output in keras.tree.flatten(outputs):  # a list for a list of KerasTensors
+            output._tfo_crf = self  # as Keras attaches masks
         return outputs
 
     def compute_mask(self, inputs, mask=None):
