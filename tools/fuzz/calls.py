@@ -303,8 +303,8 @@ def public_call(name, number, changes):
 
 def public(name, number, changes):
     """Repeats a call from an example with some arguments replaced."""
-    # Keras's layers need some sizes, no placeholder remembers the layer that losses.CRF needs, and get_shape returns
-    # sizes that are known as ints.
+    # Keras's layers need some sizes, and get_shape returns sizes that are known as ints.
     needs_sizes = name.startswith(("layers.", "losses.CRF", "shapes.get_shape"))
     left_out = [known_values] + [unknown_shapes, session_without_sizes] * needs_sizes
+    left_out += [session] * name.startswith("losses.CRF")  # no placeholder remembers the layer
     return agree(public_call(name, number, changes), {}, ways=[way for way in WAYS if way not in left_out])
