@@ -53,7 +53,7 @@ def text_of_error(error):
 
     Protobuf marks its debug text with "goo.gle/debug" and any letters and spaces.
     """
-    differs = r"0x[0-9a-f]+|_\d+\b|id=\d+|/tmp/\S+|goo\.gle/debug\w*\s*"
+    differs = r"function_operation(_\d+)?|0x[0-9a-f]+|_\d+\b|id=\d+|/tmp/\S+|goo\.gle/debug\w*\s*"
     return f"{type(error).__name__}: {re.sub(differs, '...', core_message(error))}"
 
 

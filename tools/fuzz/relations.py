@@ -55,6 +55,10 @@ WITH_PADDING = {
     "losses.BoxIoU, mask": lambda of: tfo.losses.BoxIoU("giou")(_boxes(of.x + 1), _masked(_boxes(of.x), of.mask)),
     "metrics.EditDistance, y_true": lambda of: measured(tfo.metrics.EditDistance, {}, of.labels, of.pairs),
     "metrics.EditDistance, y_pred": lambda of: measured(tfo.metrics.EditDistance, {}, of.pairs, of.labels),
+    "metrics.EditDistance, mask": lambda of: measured(
+        tfo.metrics.EditDistance, {"decode": "ctc"}, of.pairs, _masked(of.x, of.mask)
+    ),
+    "metrics.TagAccuracy": lambda of: measured(tfo.metrics.TagAccuracy, {}, of.labels, tf.ones_like(of.labels)),
     "metrics.MeanAveragePrecision": lambda of: measured(
         tfo.metrics.MeanAveragePrecision,
         {},
@@ -107,7 +111,7 @@ def _average_precision(row):
 FROM_ROWS = {
     "detection.nms": lambda row: tfo.detection.nms(row(0, "boxes"), row(1, "scores"), 0.5),
     "detection.multiclass_nms": lambda row: tfo.detection.multiclass_nms(row(0, "boxes"), row(1, "x")),
-    "nn.attention": lambda row: tfo.nn.attention(row(0, "heads"), row(1, "heads"), row(2, "heads")),
+    "nn.attention": lambda row: tfo.nn.attention(*(row(i, "heads") for i in (0, 0, 1))),
     "nn.crf_log_likelihood": lambda row: tfo.nn.crf_log_likelihood(row(0, "ones"), row(1, "x"), _TRANSITIONS),
     "losses.BoxIoU": lambda row: tfo.losses.BoxIoU()(row(0, "boxes"), row(1, "boxes")),
     "losses.SoftmaxCrossEntropy": lambda row: tfo.losses.SoftmaxCrossEntropy()(row(0, "x"), row(1, "x")),

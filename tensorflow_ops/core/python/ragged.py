@@ -145,7 +145,7 @@ def padded(name, value, lengths_name, lengths, padding, drop_padding=False):
         rows(name, value, "[N, (T), ...]")
         return value.to_tensor(padding), value.row_lengths()
     if isinstance(value, tf.SparseTensor) and padding is not None:
-        value = tf.sparse.to_dense(value, padding)
+        value = tf.sparse.to_dense(tf.sparse.reorder(value), padding)
     if lengths is not None:
         return value, lengths
     tensor = arguments.int_tensor(name, value) if padding is not None else arguments.dense_tensor(name, value)

@@ -69,8 +69,9 @@ class _SequenceLoss(_ExampleLoss):
 
 def _frames(logits, mask):
     """Returns logits and lengths of the frames that a mask includes. Moves them to the front if they are not there."""
-    mask = tf.cast(mask, tf.bool)
-    arguments.check_shape("the mask of y_pred", mask, logits.shape[:2], "[batch, frames]")
+    known = logits.shape[:2] if logits.shape.rank else [None, None]
+    sizes = [tf.shape(logits)[i] if size is None else size for i, size in enumerate(known)]
+    mask = arguments.with_shape("the mask of y_pred", tf.cast(mask, tf.bool), sizes, "[batch, frames]")
     lengths = tf.reduce_sum(tf.cast(mask, tf.int32), 1)
     are_in_front = tf.reduce_all(tf.equal(mask, tf.sequence_mask(lengths, tf.shape(mask)[1])))
     # A copy of logits, only if needed.

@@ -62,7 +62,7 @@ def _log(nodes):
 def _reshape(nodes):
     """Reshape: without allowzero, a size of 0 is that of the input."""
     tensor, shape = nodes.inputs
-    is_plain = nodes.opset < 14 or nodes.is_constant(shape)
+    is_plain = nodes.opset < 14 or (nodes.is_constant(shape) and 0 not in nodes.value(1))
     return [nodes.Reshape(tensor, nodes.to_int64(shape), **({} if is_plain else {"allowzero": 1}))]
 
 

@@ -168,7 +168,7 @@ class EditDistance(ratio.Ratio):
                 raise ValueError(f"y_pred is a tuple of {len(logits)}, expected (logits, lengths)")
             logits, lengths = logits
         elif mask is not None:
-            logits = tf.ragged.boolean_mask(logits, mask)
+            logits = tf.ragged.boolean_mask(logits, tf.cast(mask, tf.bool))
         logits, lengths = ragged.padded("y_pred", logits, "y_pred's lengths", lengths, padding=None)
         logits = arguments.float_tensor("y_pred", logits)
         logits = arguments.with_shape("y_pred", logits, [None] * 3, "[N, T, C], logits of CTC")

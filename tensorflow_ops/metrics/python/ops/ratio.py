@@ -27,7 +27,7 @@ class Ratio(keras3.Metric):
     def merge_state(self, metrics: Any) -> None:
         """Adds the state of other metrics of the same kind."""
         for other in metrics:
-            if type(other) is not type(self) or other._merged_options() != self._merged_options():
+            if not isinstance(other, type(self)) or other._merged_options() != self._merged_options():
                 options = ", ".join(f"{name}={value!r}" for name, value in self._merged_options().items())
                 text = f"tfo.metrics.{type(self).__name__}({options})"
                 raise ValueError(f"metrics contains {other!r}, expected {text}")

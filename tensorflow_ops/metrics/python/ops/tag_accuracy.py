@@ -30,8 +30,8 @@ class TagAccuracy(ratio.Ratio):
 
     `update_state(y_true, y_pred)` takes N sequences of up to T frames:
 
-    - y_true: tags [N, T], whole numbers of any dtype, padded with negative ones; or a
-      RaggedTensor or SparseTensor.
+    - y_true: tags [N, T], whole numbers of any dtype, padded with negative ones, at the end
+      for the output of a CRF; or a RaggedTensor or SparseTensor.
     - y_pred: the output [N, T, tags] of `tfo.layers.CRF`, as the layer returns it, which is
       decoded as by its `decode`, with the lengths of y_true; or tags [N, T].
 
@@ -75,7 +75,8 @@ def _tags(y_true, frames):
     """Returns tags as int64, padded with -1: ragged and sparse ones up to the number of frames."""
     is_padded = not ragged.is_ragged_or_sparse(y_true)
     if isinstance(y_true, tf.SparseTensor):
-        y_true = tf.sparse.to_dense(tf.sparse.map_values(metric_arguments.whole_numbers, "y_true", y_true), -1)
+        y_true = tf.sparse.map_values(metric_arguments.whole_numbers, "y_true", tf.sparse.reorder(y_true))
+        y_true = tf.sparse.to_dense(y_true, -1)
     tags = metric_arguments.to_dense("y_true", y_true, tf.int64, -1)
     if is_padded:
         return tags

@@ -75,7 +75,7 @@ class Scores {
       : options_(options), x_(x * kCount), scale_(options.scale) {
     if (options.softcap != 0) {
       const C quotient = options.scale / options.softcap;
-      if (std::isnormal(quotient)) {
+      if (__builtin_isnormal(quotient)) {
         scale_ = quotient;
       } else {
         of_cap_ = 1 / options.softcap;
