@@ -70,8 +70,12 @@ def _raised(error):
     return f"{name} of {'ours' if ours else 'others'}", f"{error!r} in {where}" if ours else ""
 
 
+def _resident(process):
+    return int(pathlib.Path(f"/proc/{process}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
 def run_child(descriptor, max_bytes, ways):
-    """Runs programs, so that crashes do no harm. Sends None before a program, each way before it, then its outcome."""
+    """Runs programs, so that crashes do no harm. Sends its memory, then each way before it, then the outcome."""
     connection = multiprocessing.connection.Connection(descriptor)
     tf.debugging.disable_traceback_filtering()  # the full traceback shows whose error it is
     tf.keras.config.disable_traceback_filtering()
@@ -87,7 +91,7 @@ def run_child(descriptor, max_bytes, ways):
         program = connection.recv()
         if "public(" in program or "accurate(" in program:
             examples()  # its first call takes longer than a program may
-        connection.send(None)
+        connection.send(_resident("self"))
         start = time.process_time()
         outcome = _outcome(program)
         connection.send((*outcome, time.process_time() - start))
@@ -130,16 +134,16 @@ class Child:
         """Waits for the program that was started last. Returns outcome, error, result and CPU seconds."""
         way = message = ""
         try:
-            self._connection.recv()
+            before = self._connection.recv()
             while isinstance(message, str):
                 way = message
-                start, cpu, before = time.monotonic(), self._cpu_seconds(), self._resident()
+                start, cpu = time.monotonic(), self._cpu_seconds()
                 while not self._connection.poll(0.1):
                     if self._cpu_seconds() - cpu > _CPU_SECONDS or time.monotonic() - start > _SECONDS:
                         return self._ended("hang", f"{way}: more than {_CPU_SECONDS} s of CPU, or {_SECONDS} s")
-                    if self._resident() - before > _MAX_BYTES:
+                    if _resident(self._process.pid) - before > _MAX_BYTES:
                         return self._ended("memory", f"{way}: more than {_MAX_BYTES >> 30} GB")
-                message = self._connection.recv()
+                message, before = self._connection.recv(), _resident(self._process.pid)
         except (EOFError, ConnectionResetError):
             code = self._process.wait()
             name = signal.Signals(-code).name if code < 0 else f"exit status {code}"
@@ -158,9 +162,6 @@ class Child:
     def _cpu_seconds(self):
         fields = (self._stat / "stat").read_text().rpartition(")")[2].split()
         return sum(map(int, fields[11:13])) / os.sysconf("SC_CLK_TCK")
-
-    def _resident(self):
-        return int((self._stat / "statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 class Fuzzer:
