@@ -183,8 +183,10 @@ def placed(arguments):
     in_session = not (tf.executing_eagerly() or tf.compat.v1.get_default_graph().building_function)
 
     def of(x):
-        is_array = isinstance(x, np.ndarray) and x.dtype.kind in "biuf"
-        if not (is_array or (tf.is_tensor(x) and x.dtype not in (tf.resource, tf.variant))):
+        # Scalars, and integers in arrays, may be options that a graph has to know.
+        is_array = isinstance(x, np.ndarray) and x.dtype.kind == "f"
+        is_tensor = tf.is_tensor(x) and x.dtype not in (tf.resource, tf.variant)
+        if not (is_array or is_tensor) or len(x.shape) == 0:
             return x
         value = x.numpy() if in_session and tf.is_tensor(x) else x
         return tf.compat.v1.placeholder_with_default(value, [None] * len(x.shape) if _hides_sizes else x.shape)
