@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from tensorflow_ops.core.python import pfor
-from tensorflow_ops.core.python.library import ops
+from tensorflow_ops.core.python.library import ops, shape_text
 
 # The most frequent one first: comparing two different DTypes takes 0.5 microseconds.
 FLOAT_DTYPES = (tf.float32, tf.float16, tf.bfloat16, tf.float64)
@@ -254,13 +254,6 @@ def tensor_of_kind(name, value, dtype):
     if not any(kind(tensor.dtype) and kind(dtype) for kind in kinds):
         raise ValueError(f"{name} are {tensor.dtype.name}, expected {dtype.name}")
     return tf.cast(tensor, dtype)
-
-
-def shape_text(shape):
-    """Formats a static shape as the kernels do: [2,?]."""
-    if shape.rank is None:
-        return "of unknown rank"
-    return f"[{','.join('?' if n is None else str(n) for n in shape)}]"
 
 
 def check_shape(name, tensor, expected, meaning):

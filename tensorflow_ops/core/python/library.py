@@ -61,11 +61,18 @@ def _load():
     raise ImportError(f"tensorflow_ops is already loaded from {loaded_from}; restart Python to load it {way_out}")
 
 
+def shape_text(shape):
+    """Formats a static shape as the kernels do: [2,?]."""
+    if shape.rank is None:
+        return "of unknown rank"
+    return f"[{','.join('?' if n is None else str(n) for n in shape)}]"
+
+
 def _got(op, args, kwargs, message):
     """Returns ", got SHAPE" of the input that a message begins with, as kernels do (core/cc/shape_check.cc)."""
     value = inspect.signature(op).bind(*args, **kwargs).arguments.get(message.partition(" ")[0])
     shapes = [tf.TensorShape(x.shape) for x in tf.nest.flatten(value) if hasattr(x, "shape")]
-    texts = [f"[{','.join('?' if n is None else str(n) for n in shape)}]" for shape in shapes if shape.rank is not None]
+    texts = [shape_text(shape) for shape in shapes if shape.rank is not None]
     return f", got {', '.join(texts)}" if texts else ""
 
 

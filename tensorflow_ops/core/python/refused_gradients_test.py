@@ -19,6 +19,10 @@ class RefuseTest(tf.test.TestCase):
         with self.assertRaisesRegex(LookupError, "no third order"):
             gradients.refuse(_op(x, x, skipped=(0,)), 1, "no third order", [x])
 
+    def test_an_error_has_a_text(self):
+        with self.assertRaisesRegex((ValueError, tf.errors.InvalidArgumentError), "reason is empty"):
+            library.ops.tensorflow_ops_refuse_gradient(tf.ones([2]), [tf.ones([2])], reason="")
+
     def test_a_graph_raises_if_it_uses_the_gradient(self):
         for dtype in (tf.float16, tf.bfloat16, tf.float32, tf.float64):
             for compiled in {False, library.xla_error is None}:
