@@ -7,6 +7,8 @@
 
 #ifndef __aarch64__
 #include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 #endif
 
 namespace tfo {
@@ -23,6 +25,29 @@ bool BFloat16ProductsPay() {
 #endif
 }
 
+// May this process use AMX's tiles of bfloat16?
+bool HasTiles() {
+#ifdef TFO_EMULATE_AMX
+  return true;
+#elif defined(__aarch64__)
+  return false;
+#else
+  unsigned eax, ebx, ecx, edx;
+  constexpr unsigned kBFloat16 = 1 << 22, kTiles = 1 << 24;
+  if (!__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) ||
+      (edx & kBFloat16) == 0 || (edx & kTiles) == 0) {
+    return false;
+  }
+  // Saves the system the registers? avx512 has asked whether XGETBV exists.
+  constexpr unsigned kSaved = 3 << 17;
+  asm("xgetbv" : "=a"(eax), "=d"(edx) : "c"(0));
+  if ((eax & kSaved) != kSaved) return false;
+  // ARCH_REQ_XCOMP_PERM of XTILEDATA, for all threads; asking again is
+  // harmless.
+  return syscall(SYS_arch_prctl, 0x1023, 18) == 0;
+#endif
+}
+
 const CpuLevelChoice& Chosen() {
   static const CpuLevelChoice choice =
       ChooseCpuLevel(ProcessorCpuLevel(), BFloat16ProductsPay(),
@@ -35,7 +60,13 @@ std::atomic<CpuLevel>& Active() {
   return level;
 }
 
-std::atomic<bool> asked_for_bfloat16_products{false};
+std::atomic<unsigned> asked_variants{0};
+
+bool IsActive(CpuLevel variant) {
+  asked_variants.fetch_or(1u << static_cast<int>(variant),
+                          std::memory_order_relaxed);
+  return ActiveCpuLevel() == variant;
+}
 
 // Returns a copy of `text`, one for all calls with this text.
 const char* Kept(const std::string& text) {
@@ -54,7 +85,9 @@ CpuLevelChoice ChooseCpuLevel(CpuLevel processor, bool bfloat16_products_pay,
     built += (built.empty() ? "" : ", ") + name;
     if (level > processor) continue;
     supported += (supported.empty() ? "" : ", ") + name;
-    if (level < CpuLevel::kAvx512Bf16 || bfloat16_products_pay) fastest = level;
+    if (level != CpuLevel::kAvx512Bf16 || bfloat16_products_pay) {
+      fastest = level;
+    }
   }
   if (supported.empty()) {
     return {
@@ -78,6 +111,8 @@ CpuLevelChoice ChooseCpuLevel(CpuLevel processor, bool bfloat16_products_pay,
 
 const char* CpuLevelName(CpuLevel level) {
   switch (level) {
+    case CpuLevel::kAmx:
+      return "amx";
     case CpuLevel::kAvx512Bf16:
       return "avx512_bf16";
     case CpuLevel::kAvx512:
@@ -117,23 +152,20 @@ CpuLevel ProcessorCpuLevel() {
                       __builtin_cpu_supports("avx512dq") &&
                       __builtin_cpu_supports("avx512vl");
   const bool bf16 = avx512 && __builtin_cpu_supports("avx512bf16");
-  return bf16     ? CpuLevel::kAvx512Bf16
-         : avx512 ? CpuLevel::kAvx512
-         : avx2   ? CpuLevel::kAvx2
-                  : CpuLevel::kBaseline;
+  return bf16 && HasTiles() ? CpuLevel::kAmx
+         : bf16             ? CpuLevel::kAvx512Bf16
+         : avx512           ? CpuLevel::kAvx512
+         : avx2             ? CpuLevel::kAvx2
+                            : CpuLevel::kBaseline;
 #endif
 }
 
 CpuLevel ActiveCpuLevel() { return Active().load(std::memory_order_relaxed); }
 
-bool HasBFloat16Products() {
-  asked_for_bfloat16_products.store(true, std::memory_order_relaxed);
-  return ActiveCpuLevel() == CpuLevel::kAvx512Bf16;
-}
+bool HasBFloat16Products() { return IsActive(CpuLevel::kAvx512Bf16); }
+bool HasTileProducts() { return IsActive(CpuLevel::kAmx); }
 
-bool AskedForBFloat16ProductsForTesting() {
-  return asked_for_bfloat16_products.exchange(false);
-}
+unsigned AskedVariantsForTesting() { return asked_variants.exchange(0); }
 
 const char* CpuLevelError() { return Chosen().error; }
 

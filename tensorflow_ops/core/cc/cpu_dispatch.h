@@ -58,24 +58,26 @@
 
 namespace tfo {
 
-// kAvx512Bf16 runs the loops of kAvx512, a few of them in a variant that
-// multiplies bfloat16.
-enum class CpuLevel { kBaseline, kAvx2, kAvx512, kAvx512Bf16 };
+// kAvx512Bf16 and kAmx run the loops of kAvx512, a few of them in a variant:
+// that multiplies bfloat16 in vectors, or in tiles.
+enum class CpuLevel { kBaseline, kAvx2, kAvx512, kAvx512Bf16, kAmx };
 
 // The levels of this build, narrowest first. OpKernels are compiled once for
 // all builds and call BuiltCpuLevels instead.
 inline constexpr CpuLevel kCpuLevels[] = {
     TFO_IF_CPU_BASELINE(CpuLevel::kBaseline, )  //
     TFO_IF_CPU_AVX2(CpuLevel::kAvx2, )          //
-    TFO_IF_CPU_AVX512(CpuLevel::kAvx512, CpuLevel::kAvx512Bf16)};
+    TFO_IF_CPU_AVX512(CpuLevel::kAvx512, CpuLevel::kAvx512Bf16,
+                      CpuLevel::kAmx)};
 
-// "baseline", "avx2", "avx512" or "avx512_bf16".
+// "baseline", "avx2", "avx512", "avx512_bf16" or "amx".
 const char* CpuLevelName(CpuLevel level);
 
 // Their names, separated by spaces.
 const char* BuiltCpuLevels();
 
-// The widest level that this processor and its operating system support.
+// The widest level that this processor and its operating system support. Asks
+// the system for tiles, which it gives to processes that ask.
 CpuLevel ProcessorCpuLevel();
 
 // The level in use: the one that the environment variable TENSORFLOW_OPS_CPU
@@ -83,8 +85,10 @@ CpuLevel ProcessorCpuLevel();
 // on Intel's processors. Read once, at the first call.
 CpuLevel ActiveCpuLevel();
 
-// Whether that level multiplies bfloat16 numbers without widening them.
+// Whether that level multiplies packs of bfloat16 (gemm_simd.h), or tiles
+// (amx_gemm_simd.h).
 bool HasBFloat16Products();
+bool HasTileProducts();
 
 // Null, or why no kernel can run: TENSORFLOW_OPS_CPU does not name a level of
 // this build and processor, or all levels of the build are wider than the
@@ -107,8 +111,9 @@ CpuLevelChoice ChooseCpuLevel(CpuLevel processor, bool bfloat16_products_pay,
 // called while an algorithm runs.
 void SetActiveCpuLevelForTesting(CpuLevel level);
 
-// Whether HasBFloat16Products was called since the last call of this function.
-bool AskedForBFloat16ProductsForTesting();
+// The variants, bits 1 << level, that functions above were asked for since the
+// last call of this function.
+unsigned AskedVariantsForTesting();
 
 }  // namespace tfo
 

@@ -39,8 +39,9 @@ namespace cpu_avx512 {
 TFO_TEST(CpuDispatch, CallsTheActiveLevel) {
   const std::string name = CpuLevelName(ActiveCpuLevel());
   TFO_EXPECT_EQ(std::string(TFO_DISPATCH(Here)()),
-                name == "avx512_bf16" ? "avx512" : name);
+                name == "avx512_bf16" || name == "amx" ? "avx512" : name);
   TFO_EXPECT_EQ(HasBFloat16Products(), name == "avx512_bf16");
+  TFO_EXPECT_EQ(HasTileProducts(), name == "amx");
 }
 
 TFO_TEST(CpuDispatch, ActiveLevelIsSupportedByTheProcessor) {
@@ -48,7 +49,7 @@ TFO_TEST(CpuDispatch, ActiveLevelIsSupportedByTheProcessor) {
 #ifdef __x86_64__
   TFO_EXPECT(ProcessorCpuLevel() < CpuLevel::kAvx512 ||
              __builtin_cpu_supports("avx512vl"));
-  TFO_EXPECT_EQ(ProcessorCpuLevel() == CpuLevel::kAvx512Bf16,
+  TFO_EXPECT_EQ(ProcessorCpuLevel() >= CpuLevel::kAvx512Bf16,
                 __builtin_cpu_supports("avx512bf16") != 0);
   TFO_EXPECT(ProcessorCpuLevel() == CpuLevel::kBaseline ||
              __builtin_cpu_supports("fma"));
@@ -73,14 +74,14 @@ TFO_TEST(CpuDispatch, SelectsEachLevelOfTheBuild) {
 TFO_TEST(CpuDispatch, LeavesBFloat16ProductsThatDoNotPay) {
   for (CpuLevel level : kCpuLevels) {
     TFO_EXPECT(ChooseCpuLevel(level, false, nullptr).level ==
-               std::min(level, CpuLevel::kAvx512));
+               (level == CpuLevel::kAvx512Bf16 ? CpuLevel::kAvx512 : level));
   }
 }
 
 TFO_TEST(CpuDispatch, RejectsLevelsThatTheProcessorLacks) {
   const CpuLevel narrowest = kCpuLevels[0];
   for (const std::string wanted :
-       {"sse", "baseline", "avx2", "avx512", "avx512_bf16"}) {
+       {"sse", "baseline", "avx2", "avx512", "avx512_bf16", "amx"}) {
     if (wanted == CpuLevelName(narrowest)) continue;
     const CpuLevelChoice choice =
         ChooseCpuLevel(narrowest, true, wanted.c_str());

@@ -1,5 +1,6 @@
 #include "tensorflow_ops/core/cc/gemm_simd.h"
 
+#include "tensorflow_ops/core/cc/bfloat16_simd.h"
 #include "tensorflow_ops/core/cc/simd.h"
 
 namespace tfo {
@@ -9,8 +10,6 @@ namespace {
 // Rows of c in registers: with two vectors each, two of b and one of a they
 // fill 31 of AVX-512's 32 registers, 15 of 16 otherwise.
 constexpr int kRows = kVectorBytes == 64 ? 14 : 6;
-
-typedef uint16_t Words __attribute__((vector_size(kVectorBytes)));
 
 // Packs in vectors: numbers, or two as their bits.
 TFO_INLINE FloatVector LoadPacks(const float* from) { return Load(from); }
@@ -68,31 +67,6 @@ TFO_INLINE FloatVector MulAddPacks(Bits32 a, Bits32 b, FloatVector c) {
 template <typename V>
 TFO_INLINE V MulAddPacks(V a, V b, V c) {
   return MulAdd(a, b, c);
-}
-
-// The lanes of `low` and then those of `high`, rounded.
-TFO_INLINE Words NarrowBoth(FloatVector low, FloatVector high) {
-  Words words;
-#ifdef __AVX512F__
-  asm("vcvtne2ps2bf16 %2, %1, %0" : "=v"(words) : "v"(high), "v"(low));
-#else
-  BFloat16 values[2 * kFloats];
-  Store(low, values);
-  Store(high, values + kFloats);
-  memcpy(&words, values, sizeof(words));
-#endif
-  return words;
-}
-
-// a0 b0 a1 b1 ... of a0 a1 ... b0 b1 ...
-TFO_INLINE Words InterleaveHalves(Words ab) {
-  return Shuffle(ab, ab, [](int i) { return i / 2 + i % 2 * kFloats; });
-}
-
-// Packs of widened numbers.
-TFO_INLINE FloatVector PackOf(FloatVector first, FloatVector second) {
-  return reinterpret_cast<FloatVector>(reinterpret_cast<Bits32>(first) >> 16 |
-                                       reinterpret_cast<Bits32>(second));
 }
 
 // kCount rows of c, two vectors wide. a[m * kRowStep + k * kDepthStep] is the

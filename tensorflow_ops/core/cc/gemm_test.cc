@@ -4,6 +4,7 @@
 #include <limits>
 #include <vector>
 
+#include "tensorflow_ops/core/cc/amx_gemm_simd.h"
 #include "tensorflow_ops/core/cc/gemm_simd.h"
 #include "tensorflow_ops/core/cc/testing.h"
 
@@ -215,6 +216,79 @@ TFO_TEST(Gemm, SumsDoNotDependOnThePartition) {
   }
   TFO_EXPECT(whole == parts);
 }
+
+#ifndef TFO_WITHOUT_CPU_AVX512
+// Compares c + a * b by tiles, of numbers T that packs of kTerms hold, with a
+// sum in double. Rows of c and packs of a lie in larger arrays.
+template <typename T, int kTerms>
+void CheckAmx(const Sizes& sizes, bool add,
+              const testing::Caller& caller = {}) {
+  const testing::Case of_test(caller, testing::NameOf<T>(), kTerms, " terms, ",
+                              sizes.rows, " x ", sizes.depth, " x ",
+                              sizes.columns, ", add ", add);
+  using P = AmxPack<kTerms>;
+  const auto [rows, depth, columns] = sizes;
+  const int64_t packs = PackCount<P>(depth), row_packs = packs + 2;
+  const int64_t padded = (rows + kAmxRows - 1) / kAmxRows * kAmxRows;
+  const int64_t stride = kAmxColumns + 8;
+  const std::vector<T> a = RandomValues<T>(rows * (depth + 3) + 1, 1);
+  const std::vector<T> b = RandomValues<T>(depth * (columns + 2) + 1, 2);
+  const std::vector<float> before = RandomValues<float>(padded * stride, 3);
+  std::vector<float> c = before;
+  std::vector<P> a_packs(padded * row_packs);
+  std::vector<P> panel(packs * kAmxColumns + 1);
+  cpu_avx512::PackAmxRows(a.data(), depth + 3, rows, depth, row_packs,
+                          a_packs.data());
+  panel.back().numbers[0] = Narrow<BFloat16>(7.0f);
+  cpu_avx512::PackAmxPanel(b.data(), columns + 2, depth, columns, panel.data());
+  TFO_EXPECT_EQ(Widen(panel.back().numbers[0]), 7.0f);
+  {
+    const AmxScope scope;
+    cpu_avx512::MultiplyAmx(a_packs.data(), row_packs, rows, packs,
+                            panel.data(), add, c.data(), stride);
+  }
+  const auto number = [](T x) {
+    const float wide = Widen(x);
+    return double{kTerms == 1 ? Widen(Narrow<BFloat16>(wide)) : wide};
+  };
+  double worst = 0;
+  for (int64_t i = 0; i < padded; ++i) {
+    for (int64_t j = 0; j < stride; ++j) {
+      if (j >= kAmxColumns) {
+        TFO_EXPECT_EQ(c[i * stride + j], before[i * stride + j]);
+        continue;
+      }
+      double sum = add ? before[i * stride + j] : 0, size = std::abs(sum);
+      for (int64_t k = 0; k < depth && i < rows && j < columns; ++k) {
+        const double term =
+            number(a[i * (depth + 3) + k]) * number(b[k * (columns + 2) + j]);
+        sum += term;
+        size += std::abs(term);
+      }
+      if (size == 0) {
+        TFO_EXPECT_EQ(c[i * stride + j], 0.0f);
+      } else {
+        worst = std::max(worst, std::abs(sum - c[i * stride + j]) / size);
+      }
+    }
+  }
+  TFO_EXPECT(worst < 4e-7);
+}
+
+TFO_TEST(Gemm, AmxEqualsDoubleLoops) {
+  if (!HasTileProducts()) return;
+  for (const Sizes& sizes :
+       {Sizes{1, 1, 1}, Sizes{16, 32, 32}, Sizes{33, 64, 17}, Sizes{48, 65, 32},
+        Sizes{64, 257, 31}, Sizes{3, 0, 4}, Sizes{0, 4, 5}}) {
+    for (const bool add : {false, true}) {
+      CheckAmx<float, 1>(sizes, add);
+      CheckAmx<float, 3>(sizes, add);
+      CheckAmx<Half, 3>(sizes, add);
+      CheckAmx<BFloat16, 1>(sizes, add);
+    }
+  }
+}
+#endif
 
 }  // namespace
 }  // namespace tfo

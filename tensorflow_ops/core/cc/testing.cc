@@ -17,7 +17,7 @@ struct Test {
   Kind kind;
   void (*run)();
   bool failed;
-  bool multiplies_bfloat16;
+  unsigned variants;  // bits 1 << level
 };
 
 std::vector<Test>& Tests() {
@@ -45,7 +45,7 @@ std::string Case::Lines() {
 }
 
 Registration::Registration(const char* name, Kind kind, void (*run)()) {
-  Tests().push_back({name, kind, run, false, false});
+  Tests().push_back({name, kind, run, false, 0});
 }
 
 void Fail(const char* file, int line, const std::string& message) {
@@ -136,18 +136,18 @@ int RunTests(const char* filter) {
         std::printf("%s needs CUDA or its emulation\n", test.name);
         continue;
       }
-      // Only these differ from the level below.
-      if (level == CpuLevel::kAvx512Bf16 && test.kind == Kind::kEveryLevel &&
-          !test.multiplies_bfloat16) {
+      // Only those that have the variant differ from avx512.
+      if (level > CpuLevel::kAvx512 && test.kind == Kind::kEveryLevel &&
+          (test.variants >> static_cast<int>(level) & 1) == 0) {
         continue;
       }
       // Prints the name first, because the test may crash.
       std::printf("%s [%s] ", test.name, CpuLevelName(level));
       std::fflush(stdout);
       failures = 0;
-      AskedForBFloat16ProductsForTesting();
+      AskedVariantsForTesting();
       test.run();
-      test.multiplies_bfloat16 |= AskedForBFloat16ProductsForTesting();
+      test.variants |= AskedVariantsForTesting();
       test.failed = failures > 0;
       all_ok &= !test.failed;
       const int hidden = failures - kShown;

@@ -4,7 +4,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
+#include <iterator>
 #include <utility>
 
 #include "tensorflow_ops/core/cc/cpu_dispatch.h"
@@ -84,23 +86,25 @@ TFO_TEST(Testing, BenchmarksAreTimed) {
   TFO_EXPECT_EQ(Run([] { return testing::RunBenchmarks("Timed"); }).second, 1);
 }
 
-TFO_TEST(Levels, MultipliesBFloat16) { HasBFloat16Products(); }
-TFO_TEST(Levels, MultipliesNone) {}
+TFO_TEST(Levels, avx512_bf16) { HasBFloat16Products(); }
+TFO_TEST(Levels, amx) { HasTileProducts(); }
 
-TFO_TEST(Testing, RepeatsOnlyProductsOfBFloat16AtTheirLevel) {
-  const std::string built = BuiltCpuLevels();
-  if (ProcessorCpuLevel() != CpuLevel::kAvx512Bf16 ||
-      built.find("avx512_bf16") == built.npos) {
-    return;
-  }
+TFO_TEST(Testing, RepeatsOnlyTestsOfAVariantAtItsLevel) {
   const auto [output, status] = Run([] {
-    SetActiveCpuLevelForTesting(CpuLevel::kAvx512Bf16);
+    SetActiveCpuLevelForTesting(
+        std::min(ProcessorCpuLevel(), std::end(kCpuLevels)[-1]));
     return testing::RunTests("Levels.");
   });
   TFO_EXPECT_EQ(status, 0);
-  TFO_EXPECT(output.find("MultipliesBFloat16 [avx512_bf16] ok") != built.npos);
-  TFO_EXPECT(output.find("MultipliesNone [avx512] ok") != built.npos);
-  TFO_EXPECT(output.find("MultipliesNone [avx512_bf16]") == built.npos);
+  for (const std::string test : {"avx512_bf16", "amx"}) {
+    for (CpuLevel level : kCpuLevels) {
+      if (level > ProcessorCpuLevel()) continue;
+      const std::string name = CpuLevelName(level);
+      const bool runs = level <= CpuLevel::kAvx512 || name == test;
+      const std::string line = "Levels." + test + " [" + name + "] ok";
+      TFO_EXPECT_EQ(output.find(line) != output.npos, runs);
+    }
+  }
 }
 
 }  // namespace

@@ -103,7 +103,7 @@ class ShowVersionsTest(tf.test.TestCase):
         self.assertEqual(shown["GPUs"], ", ".join(gpu.name for gpu in gpus) or "none")
         self.assertRegex(
             shown["CPU instruction set"],
-            r"^(baseline|avx2|avx512|avx512_bf16) \(this processor has \w+; this build: [\w ]+\)$",
+            r"^(baseline|avx2|avx512|avx512_bf16|amx) \(this processor has \w+; this build: [\w ]+\)$",
         )
         self.assertRegex(shown["compiler"], r"^g\+\+ \d+\.")
         self.assertEqual(shown["Python"], platform.python_version())
@@ -121,7 +121,9 @@ class ShowVersionsTest(tf.test.TestCase):
         avx2 = {"avx2", "fma", "f16c"} <= flags
         avx512 = avx2 and {"avx512f", "avx512bw", "avx512dq", "avx512vl"} <= flags
         avx512_bf16 = avx512 and "avx512_bf16" in flags
-        widest = "avx512_bf16" if avx512_bf16 else "avx512" if avx512 else "avx2" if avx2 else "baseline"
+        amx = avx512_bf16 and {"amx_tile", "amx_bf16"} <= flags
+        names = ["baseline", "avx2", "avx512", "avx512_bf16", "amx"]
+        widest = names[[True, avx2, avx512, avx512_bf16, amx].count(True) - 1]
         shown = _shown()["CPU instruction set"]
         self.assertIn(f"(this processor has {widest};", shown)
         if not os.environ.get("TENSORFLOW_OPS_CPU"):
@@ -137,7 +139,7 @@ class ShowVersionsTest(tf.test.TestCase):
         self.assertIn(f"CPU instruction set: {narrowest} (this processor has ", printed)
 
     def test_cpu_levels_are_those_of_build_and_processor(self):
-        names = ["baseline", "avx2", "avx512", "avx512_bf16"]
+        names = ["baseline", "avx2", "avx512", "avx512_bf16", "amx"]
         built = re.search(r"this build: ([\w ]+)\)", _shown()["CPU instruction set"])[1].split()
         self.assertEqual(built, [name for name in names if name in built])
         processor = re.search(r"this processor has (\w+)", _shown()["CPU instruction set"])[1]

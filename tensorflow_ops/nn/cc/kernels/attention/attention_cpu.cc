@@ -7,20 +7,30 @@
 #include <cmath>
 #include <vector>
 
+#include "tensorflow_ops/nn/cc/kernels/attention/attention_amx.h"
+
 namespace tfo {
 namespace {
 
 using attention::Example;
 using attention::FromPack;
 using attention::PackCount;
+using attention::PackTransposedPanels;
 using attention::Panel;
 using attention::SeenKeys;
 using attention::Span;
 
-// Keys of a block: a multiple of the rows that products have in registers.
+// Keys of a block: a multiple of the rows that products have in registers, or
+// tiles in the L1 cache.
+template <typename P>
 constexpr int64_t kBlockKeys = 112;
+template <>
+constexpr int64_t kBlockKeys<AmxPack<1>> = 64;
+template <>
+constexpr int64_t kBlockKeys<AmxPack<3>> = 128;
 // At most: the more, the fewer times keys and values are packed.
-constexpr int64_t kBandQueries = 256;
+template <typename P>
+constexpr int64_t kBandQueries = kIsAmxPack<P> ? 512 : 256;
 
 // Panels of the heads that share a key head, and the keys that they see.
 struct Band {
@@ -49,9 +59,10 @@ class Panels {
   const int64_t queries_, columns_, of_head_, group_;
 };
 
-template <typename T>
-std::vector<Band> BandsOf(const AttentionArgs<T>& args, int64_t columns,
-                          int num_threads) {
+template <typename T, typename P>
+std::vector<Band> BandsOf(const AttentionArgs<T>& args,
+                          const attention::KeyHeads& heads, int num_threads) {
+  const int64_t columns = TFO_DISPATCH(PanelColumns<Accumulator<T>>)();
   // Some bands for each thread. Results do not depend on bands.
   int64_t panels_of_all = 0;
   for (int64_t b = 0; b < args.batch; ++b) {
@@ -60,12 +71,13 @@ std::vector<Band> BandsOf(const AttentionArgs<T>& args, int64_t columns,
         args.key_heads;
   }
   const int64_t of_band = std::clamp<int64_t>(panels_of_all / (4 * num_threads),
-                                              1, kBandQueries / columns);
+                                              1, kBandQueries<P> / columns);
   std::vector<Band> bands;
   for (int64_t b = 0; b < args.batch; ++b) {
     const Example example = attention::ExampleOf(args, b);
     const Panels panels(args, example, columns);
     for (int64_t h = 0; h < args.key_heads; ++h) {
+      if (!heads.Have(b * args.key_heads + h)) continue;
       for (int64_t p = 0; p < panels.count(); p += of_band) {
         Band band = {
             b, h, p, std::min(of_band, panels.count() - p), {example.keys, 0},
@@ -99,12 +111,13 @@ class Forward {
       : args_(args),
         columns_(TFO_DISPATCH(PanelColumns<C>)()),
         dropout_(attention::DropoutOf(args)),
-        scores_of_(args, kBlockKeys),
-        keys_(kBlockKeys, args.depth),
-        values_(kBlockKeys, args.value_depth),
-        queries_(kBandQueries * PackCount<P>(args.depth)),
-        scores_(kBlockKeys * kGemmStride),
-        sums_(kBandQueries * values_.padded_width()) {}
+        scores_of_(args, kBlockKeys<P>),
+        keys_(kBlockKeys<P>, args.depth),
+        values_(kBlockKeys<P>, args.value_depth),
+        queries_(kBandQueries<P> * PackCount<P>(args.depth)),
+        scores_(kBlockKeys<P> * kGemmStride),
+        weights_(kIsAmxPack<P> ? PackCount<P>(kBlockKeys<P>) * kAmxColumns : 0),
+        sums_(kBandQueries<P> * values_.padded_width()) {}
 
   void Run(const Band& band) {
     const Example example = attention::ExampleOf(args_, band.batch);
@@ -112,9 +125,10 @@ class Forward {
     for (int64_t p = 0; p < band.num_panels; ++p) {
       Begin(example, panels(band.key_head, band.first_panel + p), p);
     }
-    for (int64_t key = band.keys.begin / kBlockKeys * kBlockKeys;
-         key < band.keys.end; key += kBlockKeys) {
-      const int64_t count = std::min(kBlockKeys, example.keys - key);
+    constexpr int64_t kKeys = kBlockKeys<P>;
+    for (int64_t key = band.keys.begin / kKeys * kKeys; key < band.keys.end;
+         key += kKeys) {
+      const int64_t count = std::min(kKeys, example.keys - key);
       bool packed = false;
       for (int64_t p = 0; p < band.num_panels; ++p) {
         const Panel panel = panels(band.key_head, band.first_panel + p);
@@ -154,10 +168,10 @@ class Forward {
   void Begin(const Example& example, const Panel& panel, int64_t p) {
     const int64_t row =
         (example.first_query + panel.first) * args_.heads + panel.head;
-    TFO_DISPATCH(PackPanels<T, P>)
-    (args_.query + row * args_.depth, 1, args_.heads * args_.depth, args_.depth,
-     panel.count, QueriesOf(p));
-    std::fill_n(SumsOf(p), panel.count * values_.padded_width(), C{0});
+    PackTransposedPanels(args_.query + row * args_.depth,
+                         args_.heads * args_.depth, panel.count, args_.depth,
+                         QueriesOf(p));
+    std::fill_n(SumsOf(p), columns_ * values_.padded_width(), C{0});
     // The sink, or -inf, is as a first score.
     std::fill_n(high_ + p * columns_, columns_,
                 args_.sinks != nullptr ? args_.sinks[panel.head]
@@ -175,18 +189,18 @@ class Forward {
     const bool corrects = TFO_DISPATCH(WeighScores<C>)(
         scores_of_.options(), count, scores, high_ + p * columns_,
         total_ + p * columns_, corrections);
-    if (corrects) {
-      TFO_DISPATCH(ScaleRows<C>)
-      (corrections, panel.count, values_.padded_width(), values_.padded_width(),
-       SumsOf(p));
-    }
+    if (corrects) values_.Scale(corrections, panel.count, SumsOf(p));
     if (dropout_.threshold > 0) {
       TFO_DISPATCH(DropWeights<C>)
       (dropout_, example.batch * args_.heads + panel.head, panel.first,
        key + span.begin, count, scores);
     }
-    P* const weights = reinterpret_cast<P*>(scores_.data());
-    if constexpr (kPackNumbers<P> == 2) {
+    P* weights = reinterpret_cast<P*>(scores_.data());
+    if constexpr (kIsAmxPack<P>) {
+      weights = weights_.data();
+      cpu_avx512::PackAmxPanel(scores, kGemmStride, count, kAmxColumns,
+                               weights);
+    } else if constexpr (kPackNumbers<P> == 2) {
       TFO_DISPATCH(PackRows)
       (scores, count, weights + span.begin / 2 * kGemmStride);
     }
@@ -207,11 +221,9 @@ class Forward {
     for (int64_t i = 0; i < panel.count; ++i) {
       total[i] = total[i] == 0 ? C{0} : 1 / total[i];
     }
-    const int64_t stride = values_.padded_width();
-    TFO_DISPATCH(ScaleRows<C>)(total, panel.count, stride, stride, SumsOf(p));
-    attention::NarrowRows(
-        SumsOf(p), stride, panel.count, args_.value_depth,
-        args_.heads * args_.value_depth,
+    values_.Scale(total, panel.count, SumsOf(p));
+    values_.Write(
+        SumsOf(p), panel.count, args_.heads * args_.value_depth,
         args_.output +
             ((example.first_query + panel.first) * args_.heads + panel.head) *
                 args_.value_depth);
@@ -222,12 +234,13 @@ class Forward {
   const AttentionDropout dropout_;
   attention::PanelScores<T> scores_of_;
   const attention::PackedRows<T, P> keys_;
-  attention::PackedColumns<T, P> values_;
+  typename attention::OperandsOf<P>::template TransposedColumns<T> values_;
   const Buffer<P> queries_;  // panels
   const Buffer<C> scores_;   // of a panel; then its weights
+  const Buffer<P> weights_;  // if they need memory of their own
   const Buffer<C> sums_;     // rows of values_.padded_width()
   // Of each query: the greatest score, about, and the sum of weights.
-  C high_[kBandQueries], total_[kBandQueries];
+  C high_[kBandQueries<P>], total_[kBandQueries<P>];
 };
 
 // Writes the results of queries beyond `lengths`.
@@ -256,20 +269,23 @@ void FillBeyondLengths(const AttentionArgs<T>& args) {
 
 template <typename T>
 Error Attention(const Cpu& cpu, const AttentionArgs<T>& args) {
-  const std::vector<Band> bands = BandsOf(
-      args, TFO_DISPATCH(PanelColumns<Accumulator<T>>)(), cpu.num_threads);
   FillBeyondLengths(args);
-  if (bands.empty()) return nullptr;
-  double pairs = 0;
-  for (const Band& band : bands) pairs += band.pairs;
-  const double cycles =
-      pairs / bands.size() * attention::CyclesPerPair<T>(args, 2);
-  attention::WithPacks<T>([&](auto pack) {
-    cpu.ParallelFor(bands.size(), cycles, [&](int64_t begin, int64_t end) {
-      Forward<T, decltype(pack)> forward(args);
-      for (int64_t i = begin; i < end; ++i) forward.Run(bands[i]);
-    });
-  });
+  attention::WithPacks<T>(
+      cpu, args, nullptr, [&](auto pack, const attention::KeyHeads& heads) {
+        using P = decltype(pack);
+        const std::vector<Band> bands =
+            BandsOf<T, P>(args, heads, cpu.num_threads);
+        if (bands.empty()) return;
+        double pairs = 0;
+        for (const Band& band : bands) pairs += band.pairs;
+        const double cycles =
+            pairs / bands.size() * attention::CyclesPerPair<T>(args, 2);
+        cpu.ParallelFor(bands.size(), cycles, [&](int64_t begin, int64_t end) {
+          [[maybe_unused]] const typename attention::OperandsOf<P>::Scope scope;
+          Forward<T, P> forward(args);
+          for (int64_t i = begin; i < end; ++i) forward.Run(bands[i]);
+        });
+      });
   return nullptr;
 }
 

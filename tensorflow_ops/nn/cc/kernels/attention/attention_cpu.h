@@ -165,6 +165,16 @@ class PanelScores {
   ScoreOptions<C> options_;
 };
 
+// Writes rows of sums as rows of T, `stride` apart.
+template <typename T>
+void NarrowRows(const Accumulator<T>* sums, int64_t sums_stride, int64_t count,
+                int64_t columns, int64_t stride, T* to) {
+  for (int64_t i = 0; i < count; ++i) {
+    TFO_DISPATCH(NarrowArray<T>)(sums + i * sums_stride, to + i * stride,
+                                 columns);
+  }
+}
+
 // The packs of `numbers` numbers.
 template <typename P>
 int64_t PackCount(int64_t numbers) {
@@ -234,10 +244,13 @@ class PackedColumns {
     TFO_DISPATCH(PackPanels<T, P>)
     (from, stride, 1, count, width_, panels_.data());
     non_finite_.clear();
-    const auto are_finite = TFO_DISPATCH(AreFinite<T>);
-    if (are_finite(from, stride, count, width_)) return;
+    const auto are_finite = [&](const T* rows, int64_t n) {
+      return std::isfinite(
+          TFO_DISPATCH(GreatestMagnitude<T>)(rows, stride, n, width_));
+    };
+    if (are_finite(from, count)) return;
     for (int64_t i = 0; i < count; ++i) {
-      if (are_finite(from + i * stride, stride, 1, width_)) continue;
+      if (are_finite(from + i * stride, 1)) continue;
       non_finite_.push_back(i);
       for (int64_t d = 0; d < padded_width(); d += columns_) {
         P* const row = panels_.data() + d * depth_ + i / kNumbers * columns_;
@@ -264,6 +277,17 @@ class PackedColumns {
       if (i < span.begin || i >= span.end) continue;
       AddOneByOne(weights + i / kNumbers * kGemmStride, 1, i, count, sums);
     }
+  }
+
+  // Multiplies `count` rows of AddTransposed's sums by their factors.
+  void Scale(const C* factors, int64_t count, C* sums) const {
+    TFO_DISPATCH(ScaleRows<C>)
+    (factors, count, padded_width(), padded_width(), sums);
+  }
+
+  // Writes `count` rows of AddTransposed's sums as rows of T.
+  void Write(const C* sums, int64_t count, int64_t stride, T* to) const {
+    NarrowRows(sums, padded_width(), count, width_, stride, to);
   }
 
   // sums += weights rows, for the rows of `span` of sums [.., padded_width] and
@@ -302,23 +326,12 @@ class PackedColumns {
   std::vector<int64_t> non_finite_;
 };
 
-// Writes rows of sums as rows of T, `stride` apart.
-template <typename T>
-void NarrowRows(const Accumulator<T>* sums, int64_t sums_stride, int64_t count,
-                int64_t columns, int64_t stride, T* to) {
-  for (int64_t i = 0; i < count; ++i) {
-    TFO_DISPATCH(NarrowArray<T>)(sums + i * sums_stride, to + i * stride,
-                                 columns);
-  }
-}
-
-// Calls run(P()), with the packs that products of T have on this processor.
-template <typename T, typename Run>
-void WithPacks(const Run& run) {
-  if constexpr (std::is_same_v<T, BFloat16>) {
-    if (HasBFloat16Products()) return run(BFloat16Pack());
-  }
-  run(Accumulator<T>());
+// Writes panels of the transpose of `count` rows.
+template <typename T, typename P>
+void PackTransposedPanels(const T* from, int64_t stride, int64_t count,
+                          int64_t depth, P* panels) {
+  TFO_DISPATCH(PackPanels<T, P>)
+  (from, 1, stride, depth, count, panels);
 }
 
 // The dropout; threshold 0 if there is none, and then the seed is not read.

@@ -9,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include "tensorflow_ops/nn/cc/kernels/attention/attention_amx.h"
 #include "tensorflow_ops/nn/cc/kernels/attention/attention_cpu.h"
 
 namespace tfo {
@@ -17,14 +18,22 @@ namespace {
 using attention::Example;
 using attention::ExampleOf;
 using attention::FromPack;
+using attention::KeyHeads;
 using attention::NarrowRows;
 using attention::PackCount;
+using attention::PackTransposedPanels;
 using attention::Panel;
 using attention::SeenKeys;
 using attention::Span;
 
 // Queries of a band, whole panels, and keys of a block.
-constexpr int64_t kBandQueries = 128, kBlockKeys = 224;
+constexpr int64_t kBandQueries = 128;
+template <typename P>
+constexpr int64_t kKeysOfBlock = 224;
+template <>
+constexpr int64_t kKeysOfBlock<AmxPack<1>> = 256;
+template <>
+constexpr int64_t kKeysOfBlock<AmxPack<3>> = 128;
 // At most: vectors of 16 bytes, of double, have two lanes.
 constexpr int64_t kBandPanels = kBandQueries / 4;
 
@@ -68,6 +77,7 @@ template <typename T, typename P>
 class Backward {
  public:
   using C = Accumulator<T>;
+  static constexpr int64_t kBlockKeys = kKeysOfBlock<P>;
 
   Backward(const AttentionGradArgs<T>& args, const C* deltas)
       : args_(args),
@@ -84,7 +94,13 @@ class Backward {
         d_outputs_(kBandQueries, args.value_depth),
         weights_(kBlockKeys * kGemmStride),
         d_scores_(kBlockKeys * kGemmStride),
-        d_score_packs_(kPacks ? kBlockKeys * kGemmStride : 0),
+        d_score_packs_(kPacks          ? kBlockKeys * kGemmStride
+                       : kIsAmxPack<P> ? kBlockKeys * PackCount<P>(kBandQueries)
+                                       : 0),
+        weight_packs_(kIsAmxPack<P> ? kBlockKeys * PackCount<P>(kBandQueries)
+                                    : 0),
+        d_score_panel_(kIsAmxPack<P> ? PackCount<P>(kBlockKeys) * kAmxColumns
+                                     : 0),
         d_keys_(kBlockKeys * queries_.padded_width()),
         d_values_(kBlockKeys * d_outputs_.padded_width()) {}
 
@@ -109,10 +125,13 @@ class Backward {
         const bool attends = Differentiate(example, head, first, key, true);
         if (attends) {
           PackWeights();
-          d_outputs_.Add(reinterpret_cast<const P*>(weights_.data()), seen_,
-                         d_values_.data());
-          queries_.Add(kPacks ? d_score_packs_.data()
-                              : reinterpret_cast<const P*>(d_scores_.data()),
+          d_outputs_.Add(kIsAmxPack<P>
+                             ? weight_packs_.data()
+                             : reinterpret_cast<const P*>(weights_.data()),
+                         seen_, d_values_.data());
+          queries_.Add(kPacks || kIsAmxPack<P>
+                           ? d_score_packs_.data()
+                           : reinterpret_cast<const P*>(d_scores_.data()),
                        seen_, d_keys_.data());
         }
         while (band->turn.load(std::memory_order_acquire) != block) {
@@ -161,15 +180,23 @@ class Backward {
   void WriteQueries(const Example& example, int64_t head, int64_t first,
                     const C* sums) const {
     const int64_t row = (example.first_query + first) * args_.heads + head;
-    NarrowRows(sums, padded_depth(),
-               std::min(kBandQueries, example.queries - first), args_.depth,
-               args_.heads * args_.depth, args_.d_query + row * args_.depth);
+    key_columns_.Write(sums, std::min(kBandQueries, example.queries - first),
+                       args_.heads * args_.depth,
+                       args_.d_query + row * args_.depth);
   }
 
   // Rounds weights and d_scores of a band to packs of queries.
   void PackWeights() const {
-    if constexpr (kPacks) {
-      const int64_t count = seen_.end - seen_.begin;
+    const int64_t count = seen_.end - seen_.begin;
+    if constexpr (kIsAmxPack<P>) {
+      const auto pack = [&](const Buffer<C>& numbers, const Buffer<P>& packs) {
+        cpu_avx512::PackAmxRows(numbers.data() + seen_.begin * kGemmStride,
+                                kGemmStride, count, band_.count,
+                                PackCount<P>(band_.count), packs.data());
+      };
+      pack(weights_, weight_packs_);
+      pack(d_scores_, d_score_packs_);
+    } else if constexpr (kPacks) {
       // The lane beyond an odd number of queries: NaN if the key is not finite.
       for (int64_t j = seen_.begin; j < seen_.end && band_.count % 2 != 0;
            ++j) {
@@ -198,16 +225,22 @@ class Backward {
     }
     int64_t end;
     for (int64_t i = 0; i < band_.count; i = end) {
-      // Panels that see the same keys.
       const Span& span = SpanOf(i);
       end = i + columns_;
-      while (end < band_.count && SpanOf(end).begin == span.begin &&
-             SpanOf(end).end == span.end) {
+      // Panels that see the same keys.
+      while (!kIsAmxPack<P> && end < band_.count &&
+             SpanOf(end).begin == span.begin && SpanOf(end).end == span.end) {
         end += columns_;
       }
       if (span.begin == span.end) continue;
-      key_columns_.AddTransposed(d_scores + i, span,
-                                 std::min(end, band_.count) - i,
+      const P* weights = d_scores + i;
+      if constexpr (kIsAmxPack<P>) {
+        weights = d_score_panel_.data();
+        cpu_avx512::PackAmxPanel(
+            d_scores_.data() + span.begin * kGemmStride + i, kGemmStride,
+            span.end - span.begin, kAmxColumns, d_score_panel_.data());
+      }
+      key_columns_.AddTransposed(weights, span, std::min(end, band_.count) - i,
                                  sums + i * padded_depth());
     }
   }
@@ -305,14 +338,14 @@ class Backward {
     if (row == query_row_) return;
     query_row_ = row;
     band_ = band;
-    const auto pack = TFO_DISPATCH(PackPanels<T, P>);
     const T* const queries = args_.query + row * args_.depth;
     const T* const d_outputs = args_.d_output + row * args_.value_depth;
     const int64_t stride = args_.heads * args_.depth;
     const int64_t value_stride = args_.heads * args_.value_depth;
-    pack(queries, 1, stride, args_.depth, band.count, query_panels_.data());
-    pack(d_outputs, 1, value_stride, args_.value_depth, band.count,
-         d_output_panels_.data());
+    PackTransposedPanels(queries, stride, band.count, args_.depth,
+                         query_panels_.data());
+    PackTransposedPanels(d_outputs, value_stride, band.count, args_.value_depth,
+                         d_output_panels_.data());
     queries_.Pack(queries, stride, band.count);
     d_outputs_.Pack(d_outputs, value_stride, band.count);
     const int64_t sum =
@@ -333,12 +366,12 @@ class Backward {
   Span spans_[kBandPanels];  // of panels
   Span seen_ = {};           // of all
   const attention::PackedRows<T, P> keys_, values_;
-  attention::PackedColumns<T, P> key_columns_;
+  typename attention::OperandsOf<P>::template TransposedColumns<T> key_columns_;
   const Buffer<P> query_panels_, d_output_panels_;  // transposed
-  attention::PackedColumns<T, P> queries_, d_outputs_;
+  typename attention::OperandsOf<P>::template Columns<T> queries_, d_outputs_;
   // [kBlockKeys, kGemmStride]; packs of queries, in the end.
   const Buffer<C> weights_, d_scores_;
-  const Buffer<P> d_score_packs_;
+  const Buffer<P> d_score_packs_, weight_packs_, d_score_panel_;
   const Buffer<C> d_keys_, d_values_;
   C lse_[kBandQueries] = {}, deltas_[kBandQueries] = {};
 };
@@ -347,8 +380,9 @@ class Backward {
 // head by blocks of keys.
 template <typename T, typename P>
 void ToOperands(const Cpu& cpu, const AttentionGradArgs<T>& args,
-                const Accumulator<T>* deltas) {
+                const KeyHeads& heads, const Accumulator<T>* deltas) {
   using C = Accumulator<T>;
+  constexpr int64_t kBlockKeys = kKeysOfBlock<P>;
   const int64_t group = args.heads / args.key_heads;
   struct Owner {  // of a key head
     Example example;
@@ -359,8 +393,9 @@ void ToOperands(const Cpu& cpu, const AttentionGradArgs<T>& args,
   int64_t num_bands = 0;
   for (int64_t b = 0; b < args.batch; ++b) {
     const Example example = ExampleOf(args, b);
-    pairs += 1.0 * example.queries * example.keys * args.heads;
     for (int64_t k = 0; k < args.key_heads; ++k) {
+      if (!heads.Have(b * args.key_heads + k)) continue;
+      pairs += 1.0 * example.queries * example.keys * group;
       // A block without keys writes the queries' zeros.
       owners.push_back(
           {example, k, std::max<int64_t>(DivideUp(example.keys, kBlockKeys), 1),
@@ -411,6 +446,7 @@ void ToOperands(const Cpu& cpu, const AttentionGradArgs<T>& args,
   cpu.ParallelFor(
       count, pairs * attention::CyclesPerPair<T>(args, 5) / count,
       [&](int64_t begin, int64_t end) {
+        [[maybe_unused]] const typename attention::OperandsOf<P>::Scope scope;
         Backward<T, P> backward(args, deltas);
         for (int64_t i = begin; i < end; ++i) {
           const Step& step = steps[next.fetch_add(1)];
@@ -454,6 +490,7 @@ template <typename T, typename P>
 void ToBias(const Cpu& cpu, const AttentionGradArgs<T>& args,
             const Accumulator<T>* deltas) {
   using C = Accumulator<T>;
+  constexpr int64_t kBlockKeys = kKeysOfBlock<P>;
   const AttentionStrides& strides = args.bias_strides;
   const int64_t batch = strides.batch != 0 ? args.batch : 1;
   const int64_t heads = strides.head != 0 ? args.heads : 1;
@@ -468,6 +505,7 @@ void ToBias(const Cpu& cpu, const AttentionGradArgs<T>& args,
   cpu.ParallelFor(
       owners, pairs * attention::CyclesPerPair<T>(args, 2),
       [&](int64_t begin, int64_t end) {
+        [[maybe_unused]] const typename attention::OperandsOf<P>::Scope scope;
         Backward<T, P> backward(args, deltas);
         const Buffer<C> buffer(kBlockKeys * kBandQueries);
         C* const sums = buffer.data();
@@ -561,11 +599,17 @@ Error AttentionGrad(const Cpu& cpu, const AttentionGradArgs<T>& args) {
   const bool to_operands = args.d_query != nullptr || args.d_key != nullptr ||
                            args.d_value != nullptr;
   if (to_operands) FillBeyondLengths(args);
-  attention::WithPacks<T>([&](auto pack) {
-    using P = decltype(pack);
-    if (to_operands) ToOperands<T, P>(cpu, args, deltas.data());
-    if (args.d_bias != nullptr) ToBias<T, P>(cpu, args, deltas.data());
-  });
+  attention::WithPacks<T>(cpu, args, args.d_output,
+                          [&](auto pack, const KeyHeads& heads) {
+                            using P = decltype(pack);
+                            if (to_operands)
+                              ToOperands<T, P>(cpu, args, heads, deltas.data());
+                            // A bias may have several heads' gradients.
+                            if (args.d_bias != nullptr &&
+                                (!kIsAmxPack<P> || heads.are_in.empty())) {
+                              ToBias<T, P>(cpu, args, deltas.data());
+                            }
+                          });
   if (args.d_sinks != nullptr) ToSinks(cpu, args, deltas.data());
   return nullptr;
 }

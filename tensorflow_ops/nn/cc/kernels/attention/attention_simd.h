@@ -71,9 +71,10 @@ TFO_PER_CPU_LEVEL(
     void DotRows(const T* a, const T* b, int64_t stride, int64_t count,
                  int64_t columns, Accumulator<T>* dots);
 
-    // Are all numbers of these rows finite?
-    template <typename T> bool AreFinite(const T* rows, int64_t stride,
-                                         int64_t count, int64_t columns);)
+    // The greatest magnitude of these rows' numbers, or infinity or NaN if a
+    // number is.
+    template <typename T> Accumulator<T> GreatestMagnitude(
+        const T* rows, int64_t stride, int64_t count, int64_t columns);)
 
 }  // namespace tfo
 

@@ -1,0 +1,88 @@
+// Products of gemm_simd.h by the tiles of AMX, at the level amx.
+//
+// A pack has 32 numbers along the depth, each as kTerms numbers of bfloat16
+// with this sum: one, the number rounded, or three, exactly, for products with
+// the errors of float32. Finite numbers only; of three terms, those below
+// 2^-126 count as 0. The last pack of a depth that is no multiple of 32 has
+// zeros.
+#ifndef TENSORFLOW_OPS_CORE_CC_AMX_GEMM_SIMD_H_
+#define TENSORFLOW_OPS_CORE_CC_AMX_GEMM_SIMD_H_
+
+#include <cstdint>
+#include <type_traits>
+
+#include "tensorflow_ops/core/cc/float16.h"
+#include "tensorflow_ops/core/cc/gemm_simd.h"
+
+namespace tfo {
+
+template <int kTerms>
+struct AmxPack {
+  BFloat16 numbers[32 * kTerms];
+};
+template <int kTerms>
+inline constexpr int64_t kPackNumbers<AmxPack<kTerms>> = 32;
+
+template <typename P>
+inline constexpr bool kIsAmxPack = false;
+template <int kTerms>
+inline constexpr bool kIsAmxPack<AmxPack<kTerms>> = true;
+
+// The packs of products of T; rows of a tile, and columns of a panel.
+template <typename T>
+using AmxPackOf = AmxPack<std::is_same_v<T, BFloat16> ? 1 : 3>;
+inline constexpr int64_t kAmxRows = 16, kAmxColumns = 32;
+
+// A thread multiplies tiles while it has one. Calls that may set up tiles of
+// their own must not come between.
+class AmxScope {
+ public:
+  AmxScope() {
+#if defined(__x86_64__) && !defined(TFO_EMULATE_AMX)
+    struct alignas(64) {
+      uint8_t palette = 1, start_row = 0, reserved[14] = {};
+      uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
+      uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
+    } tiles;
+    asm volatile("ldtilecfg %0" ::"m"(tiles));
+#endif
+  }
+  ~AmxScope() {
+#if defined(__x86_64__) && !defined(TFO_EMULATE_AMX)
+    asm volatile("tilerelease" ::: "memory");
+#endif
+  }
+  AmxScope(const AmxScope&) = delete;
+  AmxScope& operator=(const AmxScope&) = delete;
+};
+
+namespace cpu_avx512 {
+
+// Writes a [rows, depth], whose rows are `stride` apart, as tiles
+// [ceil(rows / kAmxRows)][row_packs], with zeros beyond the last row.
+template <typename T, int kTerms>
+void PackAmxRows(const T* a, int64_t stride, int64_t rows, int64_t depth,
+                 int64_t row_packs, AmxPack<kTerms>* packs);
+
+// Writes b [rows, columns], columns <= kAmxColumns, as a panel [ceil(rows /
+// 32)][kAmxColumns], with zeros beyond the last column.
+template <typename T, int kTerms>
+void PackAmxPanel(const T* b, int64_t stride, int64_t rows, int64_t columns,
+                  AmxPack<kTerms>* packs);
+
+// c [rows, kAmxColumns] = a * b of `depth` packs, or c += with `add`. a has
+// rows of row_packs, c of c_stride; both have ceil(rows / kAmxRows) * kAmxRows
+// rows.
+template <int kTerms>
+void MultiplyAmx(const AmxPack<kTerms>* a, int64_t row_packs, int64_t rows,
+                 int64_t depth, const AmxPack<kTerms>* panel, bool add,
+                 float* c, int64_t c_stride);
+
+// Multiplies columns of numbers [rows, kAmxColumns] by their factors.
+void ScaleAmxColumns(const float* factors, int64_t rows, float* numbers);
+
+}  // namespace cpu_avx512
+
+}  // namespace tfo
+
+#endif  // TENSORFLOW_OPS_CORE_CC_AMX_GEMM_SIMD_H_

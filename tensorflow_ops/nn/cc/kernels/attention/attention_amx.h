@@ -1,0 +1,248 @@
+// Operands of attention's products by tiles (amx_gemm_simd.h), with the
+// functions of those in attention_cpu.h.
+#ifndef TENSORFLOW_OPS_NN_CC_KERNELS_ATTENTION_ATTENTION_AMX_H_
+#define TENSORFLOW_OPS_NN_CC_KERNELS_ATTENTION_ATTENTION_AMX_H_
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <type_traits>
+#include <vector>
+
+#include "tensorflow_ops/core/cc/amx_gemm_simd.h"
+#include "tensorflow_ops/core/cc/device.h"
+#include "tensorflow_ops/nn/cc/kernels/attention/attention_cpu.h"
+
+namespace tfo {
+namespace attention {
+
+template <typename T, int kTerms>
+class PackedRows<T, AmxPack<kTerms>> {
+ public:
+  PackedRows(int64_t rows, int64_t depth)
+      : depth_(depth),
+        row_packs_(PackCount<AmxPack<kTerms>>(depth)),
+        packs_(RoundUp(rows, kAmxRows) * row_packs_) {}
+
+  void Pack(const T* from, int64_t stride, int64_t count) const {
+    cpu_avx512::PackAmxRows(from, stride, count, depth_, row_packs_,
+                            packs_.data());
+  }
+  // `first` is a multiple of kAmxRows.
+  void Multiply(int64_t first, int64_t count, const AmxPack<kTerms>* panel,
+                float* to) const {
+    cpu_avx512::MultiplyAmx(packs_.data() + first * row_packs_, row_packs_,
+                            count, row_packs_, panel, false, to, kGemmStride);
+  }
+
+ private:
+  const int64_t depth_, row_packs_;
+  const Buffer<AmxPack<kTerms>> packs_;
+};
+
+// PackedColumns for Add.
+template <typename T, int kTerms>
+class AmxColumns {
+ public:
+  AmxColumns(int64_t rows, int64_t width)
+      : width_(width),
+        panels_(PackCount<AmxPack<kTerms>>(rows) * padded_width()) {}
+
+  int64_t padded_width() const { return RoundUp(width_, kAmxColumns); }
+
+  void Pack(const T* from, int64_t stride, int64_t count) {
+    depth_ = PackCount<AmxPack<kTerms>>(count);
+    for (int64_t d = 0; d < width_; d += kAmxColumns) {
+      cpu_avx512::PackAmxPanel(from + d, stride, count,
+                               std::min(kAmxColumns, width_ - d),
+                               panels_.data() + d * depth_);
+    }
+  }
+
+  // Weights are those of `span` only, packed by PackAmxRows.
+  void Add(const AmxPack<kTerms>* weights, const Span& span,
+           float* sums) const {
+    for (int64_t d = 0; d < padded_width(); d += kAmxColumns) {
+      cpu_avx512::MultiplyAmx(weights, depth_, span.end - span.begin, depth_,
+                              panels_.data() + d * depth_, true,
+                              sums + span.begin * padded_width() + d,
+                              padded_width());
+    }
+  }
+
+ private:
+  const int64_t width_;
+  int64_t depth_ = 0;
+  const Buffer<AmxPack<kTerms>> panels_;
+};
+
+// PackedColumns for AddTransposed. Sums are transposed: [padded_width,
+// kAmxColumns] for each panel.
+template <typename T, int kTerms>
+class AmxTransposedColumns {
+ public:
+  AmxTransposedColumns(int64_t rows, int64_t width)
+      : width_(width),
+        row_packs_(PackCount<AmxPack<kTerms>>(rows)),
+        packs_(padded_width() * row_packs_),
+        numbers_(padded_width() * kAmxColumns) {}
+
+  int64_t padded_width() const { return RoundUp(width_, kAmxColumns); }
+
+  void Pack(const T* from, int64_t stride, int64_t count) const {
+    for (int64_t j = 0; j < count; j += kAmxColumns) {
+      cpu_avx512::PackPanels(from + j * stride, 1, stride, width_,
+                             std::min(kAmxColumns, count - j), numbers_.data());
+      cpu_avx512::PackAmxRows(numbers_.data(), kAmxColumns, width_, kAmxColumns,
+                              row_packs_, Tiles(j));
+    }
+  }
+
+  // Weights are those of `span` and of a panel only, packed by PackAmxPanel.
+  void AddTransposed(const AmxPack<kTerms>* weights, const Span& span, int64_t,
+                     float* sums) const {
+    cpu_avx512::MultiplyAmx(Tiles(span.begin), row_packs_, width_,
+                            PackCount<AmxPack<kTerms>>(span.end - span.begin),
+                            weights, true, sums, kAmxColumns);
+  }
+
+  void Scale(const float* factors, int64_t, float* sums) const {
+    cpu_avx512::ScaleAmxColumns(factors, width_, sums);
+  }
+
+  void Write(const float* sums, int64_t count, int64_t stride, T* to) const {
+    for (int64_t i = 0; i < count; i += kAmxColumns) {
+      const int64_t rows = std::min(kAmxColumns, count - i);
+      for (int64_t d = 0; d < width_; d += kAmxColumns) {
+        const int64_t columns = std::min(kAmxColumns, width_ - d);
+        cpu_avx512::PackPanels(sums + i * padded_width() + d * kAmxColumns, 1,
+                               kAmxColumns, rows, columns, numbers_.data());
+        NarrowRows(numbers_.data(), kAmxColumns, rows, columns, stride,
+                   to + i * stride + d);
+      }
+    }
+  }
+
+ private:
+  AmxPack<kTerms>* Tiles(int64_t row) const {
+    return packs_.data() + PackCount<AmxPack<kTerms>>(row) * kAmxRows;
+  }
+
+  const int64_t width_, row_packs_;
+  const Buffer<AmxPack<kTerms>> packs_;
+  const Buffer<float> numbers_;
+};
+
+// The classes for packs P, and what a thread has while it multiplies them.
+template <typename P>
+struct OperandsOf {
+  struct Scope {};
+  template <typename T>
+  using Columns = PackedColumns<T, P>;
+  template <typename T>
+  using TransposedColumns = PackedColumns<T, P>;
+};
+template <int kTerms>
+struct OperandsOf<AmxPack<kTerms>> {
+  using Scope = AmxScope;
+  template <typename T>
+  using Columns = AmxColumns<T, kTerms>;
+  template <typename T>
+  using TransposedColumns = AmxTransposedColumns<T, kTerms>;
+};
+
+template <typename T, int kTerms>
+void PackTransposedPanels(const T* from, int64_t stride, int64_t count,
+                          int64_t depth, AmxPack<kTerms>* panels) {
+  const Buffer<float> numbers(depth * kAmxColumns);
+  for (int64_t i = 0; i < count; i += kAmxColumns) {
+    cpu_avx512::PackPanels(from + i * stride, 1, stride, depth,
+                           std::min(kAmxColumns, count - i), numbers.data());
+    cpu_avx512::PackAmxPanel(numbers.data(), kAmxColumns, depth, kAmxColumns,
+                             panels + i * PackCount<AmxPack<kTerms>>(depth));
+  }
+}
+
+// Whether tiles may multiply the numbers of an example's key head, which are
+// finite. Those in three terms need terms that are normal numbers unless they
+// are too small to matter, and products that do not overflow.
+template <typename T>
+bool FitTiles(const AttentionOperands<T>& args, const T* d_output,
+              const Example& example, int64_t key_head) {
+  const auto greatest = [](const T* rows, int64_t first, int64_t count,
+                           int64_t stride, int64_t from, int64_t columns) {
+    return double{TFO_DISPATCH(GreatestMagnitude<T>)(
+        rows + first * stride + from, stride, count, columns)};
+  };
+  const int64_t group = args.heads / args.key_heads;
+  const auto of_queries = [&](const T* rows, int64_t depth) {
+    return greatest(rows, example.first_query, example.queries,
+                    args.heads * depth, key_head * group * depth,
+                    group * depth);
+  };
+  const auto of_keys = [&](const T* rows, int64_t depth) {
+    return greatest(rows, example.first_key, example.keys,
+                    args.key_heads * depth, key_head * depth, depth);
+  };
+  const auto fits = [](double x, double least, double most) {
+    if (std::is_same_v<T, BFloat16>) return std::isfinite(x);
+    return x == 0 || (least <= x && x <= most);
+  };
+  const double value = of_keys(args.value, args.value_depth);
+  if (!fits(value, 0x1p-60, 0x1p40) ||
+      !fits(of_queries(args.query, args.depth), 0x1p-60, 0x1p40) ||
+      !fits(of_keys(args.key, args.depth), 0x1p-60, 0x1p40)) {
+    return false;
+  }
+  if (d_output == nullptr) return true;
+  const double gradient = of_queries(d_output, args.value_depth);
+  return fits(gradient, 0x1p-60, 0x1p40) &&
+         fits(gradient * value * std::abs(args.scale), 0x1p-80, 0x1p60);
+}
+
+// Key heads of examples.
+struct KeyHeads {
+  std::vector<char> are_in;  // [batch, key_heads]; empty: all are
+  bool Have(int64_t i) const { return are_in.empty() || are_in[i] != 0; }
+};
+
+// Calls run(P(), heads) for the packs of each product: heads of which products
+// are of packs P on this processor.
+template <typename T, typename Run>
+void WithPacks(const Cpu& cpu, const AttentionOperands<T>& args,
+               const T* d_output, const Run& run) {
+  if constexpr (!std::is_same_v<T, double>) {
+    TFO_IF_CPU_AVX512(if (HasTileProducts()) {
+      KeyHeads fit{std::vector<char>(args.batch * args.key_heads)};
+      const double numbers =
+          1.0 * args.queries * args.heads / args.key_heads + 2.0 * args.keys;
+      cpu.ParallelFor(fit.are_in.size(), numbers * args.depth / 16,
+                      [&](int64_t begin, int64_t end) {
+                        for (int64_t i = begin; i < end; ++i) {
+                          fit.are_in[i] =
+                              FitTiles(args, d_output,
+                                       ExampleOf(args, i / args.key_heads),
+                                       i % args.key_heads);
+                        }
+                      });
+      KeyHeads others = fit;
+      for (char& is_in : others.are_in) is_in = is_in == 0;
+      const auto any = [](const KeyHeads& heads) {
+        return std::find(heads.are_in.begin(), heads.are_in.end(), 1) !=
+               heads.are_in.end();
+      };
+      if (!any(others)) return run(AmxPackOf<T>(), KeyHeads());
+      if (any(fit)) run(AmxPackOf<T>(), fit);
+      return run(Accumulator<T>(), others);
+    })
+  }
+  if constexpr (std::is_same_v<T, BFloat16>) {
+    if (HasBFloat16Products()) return run(BFloat16Pack(), KeyHeads());
+  }
+  run(Accumulator<T>(), KeyHeads());
+}
+
+}  // namespace attention
+}  // namespace tfo
+
+#endif  // TENSORFLOW_OPS_NN_CC_KERNELS_ATTENTION_ATTENTION_AMX_H_
