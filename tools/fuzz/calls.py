@@ -216,6 +216,8 @@ def agree(function, inputs, like=None, ways=None, one_op=False):
     expected = None
     largest_input = oracle.largest(inputs)
     ways = [way for way in WAYS if ways is None or way in ways]
+    if any(x.dtype == tf.string for x in tf.nest.flatten(inputs)):
+        ways = [way for way in ways if way is not known_values]  # TensorFlow crashes, now and then
     if any(math.prod(size or 1 for size in x.shape) > 2**40 for x in tf.nest.flatten(inputs)):
         ways = [way for way in ways if way is not compiled]  # XLA crashes, also in TensorFlow's own ops
     if any(0 in x.shape for x in tf.nest.flatten(inputs)):

@@ -97,6 +97,14 @@ _TAKEN = {
     "an unclear error of others": "lambda x: [][0], X",
     "strings": "lambda x: tf.identity(x), {'x': tf.constant(['a'])}",
     "a gradient that XLA leaves out": "lambda x: refuse(x, [X['x']], reason='f'), {'x': tf.ones([0])}, one_op=True",
+    "others of the gradients that XLA leaves out": (
+        "lambda x: [refuse(x, [X['x']], reason='f'), tf.ones([2])], {'x': tf.ones([0])}, ways=[eager, compiled]"
+    ),
+    "a dtype in a graph": "lambda x: nms(x, tf.ones([2]), 0.5, 1.0, tf.constant(1.0)), {'x': tf.ones([2, 4])}, one_op=True",
+    "rounding of a long sum": (
+        "lambda x: tf.constant(1e-5 if tf.executing_eagerly() else -1e-5), {'x': tf.ones([500])}, "
+        "ways=[eager, compiled]"
+    ),
     "rounding": "lambda x: tf.constant(-1.5e-8 if tf.executing_eagerly() else 2.2e-8), X, ways=[eager, compiled]",
     "indices that XLA clips": "lambda x: tf.gather([1, 2], x), {'x': tf.constant([2])}, ways=[eager, compiled]",
     "scalars in loops": "looped(lambda x: x[0]), X, like=lambda x: x[0]",

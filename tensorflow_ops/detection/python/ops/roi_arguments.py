@@ -18,7 +18,7 @@ ChannelOrder: TypeAlias = Literal["channel_major", "bin_major"]
 _MAX_LEVELS = 16
 _MAX_SAMPLES = 1024
 MAX_BINS = 2**20  # on an axis
-_SMALLEST, _LARGEST = float(np.finfo(np.float32).smallest_subnormal), arguments.MAX_FLOAT32
+_SMALLEST, _LARGEST = float(np.finfo(np.float32).tiny), arguments.MAX_FLOAT32
 
 
 def _fits_float32(value):

@@ -91,6 +91,7 @@ absl::Status ReadBoxFormat(OpKernelConstruction* ctx, bool* yxyx) {
 
 absl::Status ReadSpatialScale(OpKernelConstruction* ctx, float* spatial_scale) {
   TF_RETURN_IF_ERROR(ctx->GetAttr("spatial_scale", spatial_scale));
+  *spatial_scale = Flushed(*spatial_scale);
   if (*spatial_scale > 0 && std::isfinite(*spatial_scale)) {
     return absl::OkStatus();
   }

@@ -3,6 +3,8 @@
 #ifndef TENSORFLOW_OPS_DETECTION_CC_KERNELS_ROI_ROI_INPUTS_OP_H_
 #define TENSORFLOW_OPS_DETECTION_CC_KERNELS_ROI_ROI_INPUTS_OP_H_
 
+#include <cmath>
+#include <limits>
 #include <vector>
 
 #include "tensorflow_ops/core/cc/op_util.h"
@@ -11,6 +13,11 @@
 namespace tfo {
 
 absl::Status ReadBoxFormat(::tensorflow::OpKernelConstruction* ctx, bool* yxyx);
+
+// Subnormal numbers are 0 in some of TensorFlow's threads, so in all.
+inline float Flushed(float x) {
+  return std::abs(x) < std::numeric_limits<float>::min() ? 0 : x;
+}
 
 absl::Status ReadSpatialScale(::tensorflow::OpKernelConstruction* ctx,
                               float* spatial_scale);

@@ -36,6 +36,9 @@ absl::Status ReadLevels(OpKernelConstruction* ctx, RoiAverageSpec* args) {
   TF_RETURN_IF_ERROR(ctx->GetAttr("strides", &strides));
   TF_RETURN_IF_ERROR(ctx->GetAttr("canonical_box_size", &box_size));
   TF_RETURN_IF_ERROR(ctx->GetAttr("canonical_stride", &box_stride));
+  for (float& stride : strides) stride = Flushed(stride);
+  box_size = Flushed(box_size);
+  box_stride = Flushed(box_stride);
   if (args->num_levels > kMaxLevels) {
     return absl::InvalidArgumentError(
         absl::StrCat("features has ", args->num_levels,
