@@ -35,7 +35,7 @@ class OpLoss(keras.losses.Loss):
 
     def _reduced(self, loss):
         """Returns Keras's result, as a scalar if it is reduced: of no losses, Keras returns those, of shape [0]."""
-        return tf.reduce_sum(loss) if self._is_reduced and loss.shape.rank else loss
+        return tf.reduce_sum(loss) if self._is_reduced and tf.is_tensor(loss) and loss.shape.rank else loss
 
     def _logits(self, y_pred):
         """Returns logits: 16-bit ones as they are, unless the loss is of float64, others in the loss's dtype."""

@@ -93,11 +93,8 @@ class SparseSoftmaxCrossEntropy(op_loss.RowLoss):
         labels = arguments.dense_tensor("y_true", y_true)
         if not labels.dtype.is_integer:
             labels = tf.cast(labels, tf.int64)
-        if (
-            labels.shape.rank is not None
-            and labels.shape.rank == logits.shape.rank
-            and labels.shape[self.axis] in (1, None)
-        ):
+        rank = labels.shape.rank or 0
+        if rank == logits.shape.rank and -rank <= self.axis < rank and labels.shape[self.axis] in (1, None):
             labels = tf.squeeze(labels, self.axis)
         losses = cross_entropy.sparse_softmax_cross_entropy(
             labels,

@@ -138,6 +138,18 @@ class DenseTest(tf.test.TestCase, parameterized.TestCase):
         with self.assertRaisesRegex(ValueError, message):
             getattr(tfo.losses, name)(**options)
 
+    @parameterized.parameters(
+        (-1, 1.0, 1.0, "logits are a scalar, expected at least one dim"),
+        (3, [[1.0]], [[1.0, 2.0]], "axis is 3, expected"),
+    )
+    def test_bad_shapes(self, axis, y_true, y_pred, message):
+        with self.assertRaisesRegex(ValueError, message):
+            tfo.losses.SparseSoftmaxCrossEntropy(axis=axis)(y_true, y_pred)
+
+    def test_is_symbolic_of_keras_inputs(self):
+        loss = tfo.losses.SoftmaxCrossEntropy()(keras.Input([3]), np.ones([2, 3], np.float32))
+        self.assertEqual(loss.shape, ())
+
 
 class TrainingTest(tf.test.TestCase, parameterized.TestCase):
     @parameterized.parameters("sparse", "dense")
