@@ -111,6 +111,40 @@ TFO_TEST(Attention, HugeScoresEqualDoubleLoops) {
   TFO_EXPECT(std::isnan(outputs.log_sum_exp[0]));
 }
 
+// Multiplies the first example's numbers by 2^power.
+void ScaleFirst(int power, GpuVector<float>* values) {
+  for (size_t i = 0; i < values->size() / 2; ++i) {
+    (*values)[i] = std::ldexp((*values)[i], power);
+  }
+}
+
+// The same scores from queries times 2^-of_keys and keys times 2^of_keys, and
+// values and gradients times powers of 2, scale what follows exactly.
+TFO_TEST(Attention, NumbersOfAllSizesEqualDoubleLoops) {
+  const struct {
+    int of_keys, of_values, of_gradients;
+  } kCases[] = {{0, -110, 0}, {0, 0, -110}, {0, -55, -55}, {100, 0, 0},
+                {-100, 0, 0}, {0, 100, 0},  {0, 0, 100},   {0, 50, 50}};
+  for (const auto& powers : kCases) {
+    const auto [keys, values, gradients] = powers;
+    Problem<float> p = MakeProblem<float>({2, 37, 230, 4, 2, 20, 9});
+    p.options += Text(" powers of 2: ", keys, ", ", values, ", ", gradients);
+    const Result expected = Reference(p);
+    ScaleFirst(-keys, &p.query);
+    ScaleFirst(keys, &p.key);
+    ScaleFirst(values, &p.value);
+    ScaleFirst(gradients, &p.d_output);
+    ScaleFirst(values + gradients, &p.d_log_sum_exp);
+    Outputs<float> outputs(p);
+    outputs.Compute(ThreadedCpu(2), p);
+    ScaleFirst(-values, &outputs.output);
+    ScaleFirst(-values - gradients - keys, &outputs.d_query);
+    ScaleFirst(-values - gradients + keys, &outputs.d_key);
+    ScaleFirst(-gradients, &outputs.d_value);
+    outputs.Expect(expected);
+  }
+}
+
 TFO_TEST(Attention, SoftcapsOfAllSizesEqualDoubleLoops) {
   CheckSaturatedSoftcap<float>();
   CheckSaturatedSoftcap<double>();
