@@ -80,9 +80,9 @@ struct AttentionGradArgs : AttentionOperands<T> {
 // returns null or, on a GPU, the error of a launch or of sizes that it does not
 // support; the Gpu overloads only enqueue.
 //
-// At the level avx512_bf16 (cpu_dispatch.h), BFloat16 is multiplied without
-// widening: weights and the gradients of scores are rounded to it, once, to the
-// nearest, for the products that follow; sums of weights are not.
+// At the levels avx512_bf16 and amx (cpu_dispatch.h), BFloat16 is multiplied
+// without widening: weights and the gradients of scores are rounded to it, once,
+// to the nearest, for the products that follow; sums of weights are not.
 
 // Writes all of `output` and `log_sum_exp`. With i the position of query t, the
 // score of key j is
