@@ -81,8 +81,8 @@ struct AttentionGradArgs : AttentionOperands<T> {
 // support; the Gpu overloads only enqueue.
 //
 // At the levels avx512_bf16 and amx (cpu_dispatch.h), BFloat16 is multiplied
-// without widening: weights and the gradients of scores are rounded to it, once,
-// to the nearest, for the products that follow; sums of weights are not.
+// without widening: weights and the gradients of scores are rounded to it,
+// once, to the nearest, for the products that follow; sums of weights are not.
 
 // Writes all of `output` and `log_sum_exp`. With i the position of query t, the
 // score of key j is
