@@ -64,8 +64,9 @@ TFO_INLINE void PhiloxOfLanes(const uint32_t seed[2], Bits32 (&counter)[4]) {
   }
 }
 
-// Scores of vector x of the lanes, from products of key j.
-template <typename C>
+// Scores of vector x of the lanes, from products of key j. kCurved: there may be
+// a softcap or ALiBi.
+template <typename C, bool kCurved>
 class Scores {
  public:
   using Vector = typename Lanes<C>::Vector;
@@ -73,7 +74,7 @@ class Scores {
 
   TFO_INLINE Scores(const ScoreOptions<C>& options, int x)
       : options_(options), x_(x * kCount), scale_(options.scale) {
-    if (options.softcap != 0) {
+    if (kCurved && options.softcap != 0) {
       const C quotient = options.scale / options.softcap;
       if (__builtin_isnormal(quotient)) {
         scale_ = quotient;
@@ -91,7 +92,7 @@ class Scores {
   // Also multiplies `slope` by the score's derivative along the product.
   TFO_INLINE Vector Of(Vector product, int64_t j, Vector* slope) const {
     Vector s = product * scale_;
-    if (options_.softcap != 0) {
+    if (kCurved && options_.softcap != 0) {
       s *= of_cap_;
       const Vector tanh = Tanh(s);
       // 1 - tanh^2, which cancels: (1 - |tanh|) (1 + |tanh|), where the first
@@ -100,7 +101,7 @@ class Scores {
       *slope *= ExpOfWeight(-2 * Max(s, -s)) * sum * sum;
       s = tanh * options_.softcap;
     }
-    if (options_.slope != 0) {
+    if (kCurved && options_.slope != 0) {
       const Vector distance = lane_ + (options_.distance - C(j));
       s -= options_.slope * Max(distance, -distance);
     }
@@ -117,13 +118,25 @@ class Scores {
   }
 
  private:
-  const ScoreOptions<C>& options_;
+  const ScoreOptions<C> options_;  // a copy, which no store to scores changes
   const int x_;
   // Their product is scale, over the softcap if there is one: that quotient, if
   // it is a normal number, or scale itself.
   C scale_, of_cap_ = 1;
   Vector lane_, begin_, end_;
 };
+
+// Calls run(scores), with Scores of both vectors.
+template <typename C, typename Run>
+TFO_INLINE void WithScores(const ScoreOptions<C>& options, const Run& run) {
+  if (options.softcap == 0 && options.slope == 0) {
+    const Scores<C, false> scores[2] = {{options, 0}, {options, 1}};
+    run(scores);
+  } else {
+    const Scores<C, true> scores[2] = {{options, 0}, {options, 1}};
+    run(scores);
+  }
+}
 
 // Is the score scale * product, with a scale that keeps the order?
 template <typename C>
@@ -146,25 +159,40 @@ bool WeighScores(const ScoreOptions<C>& options, int64_t keys, C* scores,
   C scale = 1;
   if (IsPlain(options)) {
     scale = options.scale;
-    for (int64_t j = 0; j < keys; ++j) {
+    // Several, which do not wait for each other.
+    constexpr int kChains = 4;
+    Vector chains[kChains][2];
+    for (auto& chain : chains) chain[0] = chain[1] = none;
+    for (int64_t j = 0; j < keys; j += kChains) {
+#pragma GCC unroll 4
+      for (int i = 0; i < kChains; ++i) {
+        const int64_t key = j + i < keys ? j + i : keys - 1;
 #pragma GCC unroll 2
-      for (int x = 0; x < 2; ++x) {
-        now[x] = Max(Load(scores + j * kGemmStride + x * kCount), now[x]);
+        for (int x = 0; x < 2; ++x) {
+          chains[i][x] =
+              Max(Load(scores + key * kGemmStride + x * kCount), chains[i][x]);
+        }
       }
     }
-    for (int x = 0; x < 2; ++x) now[x] *= scale;
-  } else {
 #pragma GCC unroll 2
     for (int x = 0; x < 2; ++x) {
-      const Scores<C> score(options, x);
-      for (int64_t j = 0; j < keys; ++j) {
-        C* const at = scores + j * kGemmStride + x * kCount;
-        Vector unused = {};
-        const Vector s = score.Of(Load(at), j, &unused);
-        Store(s, at);
-        now[x] = Max(s, now[x]);
-      }
+      now[x] = Max(Max(chains[0][x], chains[1][x]),
+                   Max(chains[2][x], chains[3][x])) *
+               scale;
     }
+  } else {
+    WithScores(options, [&](const auto& scores_of) {
+      for (int64_t j = 0; j < keys; ++j) {
+#pragma GCC unroll 2
+        for (int x = 0; x < 2; ++x) {
+          C* const at = scores + j * kGemmStride + x * kCount;
+          Vector unused = {};
+          const Vector s = scores_of[x].Of(Load(at), j, &unused);
+          Store(s, at);
+          now[x] = Max(s, now[x]);
+        }
+      }
+    });
   }
   Vector old[2], minus[2], sums[2] = {};
   bool rises = false;
@@ -209,29 +237,28 @@ void DifferentiateScores(const ScoreOptions<C>& options, bool to_products,
                          C* d_weights) {
   using Vector = typename Lanes<C>::Vector;
   constexpr int kCount = Lanes<C>::kCount;
-  const bool plain = IsPlain(options);
   const C factor = to_products ? options.scale : 1;
+  const Vector none = Vector{} - C(INFINITY);
+  WithScores(options, [&](const auto& scores_of) {
 #pragma GCC unroll 2
-  for (int x = 0; x < 2; ++x) {
-    const Scores<C> score(options, x);
-    const Vector none = Vector{} - C(INFINITY);
-    const Vector shift = Load(lse + x * kCount);
-    const Vector less = Load(delta + x * kCount);
-    for (int64_t j = 0; j < keys; ++j) {
-      C* const at = scores + j * kGemmStride + x * kCount;
-      C* const d_at = d_weights + j * kGemmStride + x * kCount;
-      Vector slope = Broadcast<Vector>(factor), unused = {};
-      const Vector s =
-          plain ? Load(at) * options.scale
-                : score.Of(Load(at), j, to_products ? &slope : &unused);
-      const Vector e = ExpOfWeight(s - shift);
-      // Also where lse is NaN.
-      const Vector weight = s == none ? Vector{} : e;
-      Store(weight, at);
-      const Vector d = weight * (Load(d_at) - less) * slope;
-      Store(weight == Vector{} ? Vector{} : d, d_at);
+    for (int x = 0; x < 2; ++x) {
+      const Vector shift = Load(lse + x * kCount);
+      const Vector less = Load(delta + x * kCount);
+      for (int64_t j = 0; j < keys; ++j) {
+        C* const at = scores + j * kGemmStride + x * kCount;
+        C* const d_at = d_weights + j * kGemmStride + x * kCount;
+        Vector slope = Broadcast<Vector>(factor), unused = {};
+        const Vector s =
+            scores_of[x].Of(Load(at), j, to_products ? &slope : &unused);
+        const Vector e = ExpOfWeight(s - shift);
+        // Also where lse is NaN.
+        const Vector weight = s == none ? Vector{} : e;
+        Store(weight, at);
+        const Vector d = weight * (Load(d_at) - less) * slope;
+        Store(weight == Vector{} ? Vector{} : d, d_at);
+      }
     }
-  }
+  });
 }
 
 MaskKind KindOfMask(const bool* mask, int64_t query_stride, int64_t key_stride,
