@@ -163,17 +163,18 @@ bool WeighScores(const ScoreOptions<C>& options, int64_t keys, C* scores,
     constexpr int kChains = 4;
     Vector chains[kChains][2];
     for (auto& chain : chains) chain[0] = chain[1] = none;
-    for (int64_t j = 0; j < keys; j += kChains) {
-#pragma GCC unroll 4
-      for (int i = 0; i < kChains; ++i) {
-        const int64_t key = j + i < keys ? j + i : keys - 1;
+    const auto take = [&](int64_t j, Vector(&chain)[2]) {
 #pragma GCC unroll 2
-        for (int x = 0; x < 2; ++x) {
-          chains[i][x] =
-              Max(Load(scores + key * kGemmStride + x * kCount), chains[i][x]);
-        }
+      for (int x = 0; x < 2; ++x) {
+        chain[x] = Max(Load(scores + j * kGemmStride + x * kCount), chain[x]);
       }
+    };
+    int64_t j = 0;
+    for (; j + kChains <= keys; j += kChains) {
+#pragma GCC unroll 4
+      for (int i = 0; i < kChains; ++i) take(j + i, chains[i]);
     }
+    for (; j < keys; ++j) take(j, chains[0]);
 #pragma GCC unroll 2
     for (int x = 0; x < 2; ++x) {
       now[x] = Max(Max(chains[0][x], chains[1][x]),
@@ -263,24 +264,32 @@ void DifferentiateScores(const ScoreOptions<C>& options, bool to_products,
 
 MaskKind KindOfMask(const bool* mask, int64_t query_stride, int64_t key_stride,
                     int64_t queries, int64_t keys) {
-  bool any = false, all = true;
-  for (int64_t i = 0; i < queries; ++i) {
-    const bool* const row = mask + i * query_stride;
-    uint8_t ones = 1, some = 0;
-    if (key_stride == 1) {
-      for (int64_t j = 0; j < keys; ++j) {
-        ones &= static_cast<uint8_t>(row[j]);
-        some |= static_cast<uint8_t>(row[j]);
-      }
-    } else {
-      for (int64_t j = 0; j < keys; ++j) {
-        ones &= static_cast<uint8_t>(row[j * key_stride]);
-        some |= static_cast<uint8_t>(row[j * key_stride]);
+  typedef uint8_t Bytes __attribute__((vector_size(kVectorBytes)));
+  uint8_t all = 1, any = 0;
+  if (key_stride == 1 && keys >= kVectorBytes) {
+    Bytes ones = Broadcast<Bytes>(1), some = {};
+    for (int64_t i = 0; i < queries; ++i) {
+      for (int64_t j = 0; j < keys; j += kVectorBytes) {
+        const int64_t last = keys - kVectorBytes;
+        Bytes bytes;
+        memcpy(&bytes, mask + i * query_stride + (j < last ? j : last),
+               sizeof(bytes));
+        ones &= bytes;
+        some |= bytes;
       }
     }
-    all &= ones;
-    any |= some;
-    if (any && !all) return MaskKind::kSome;
+    for (int i = 0; i < kVectorBytes; ++i) {
+      all &= ones[i];
+      any |= some[i];
+    }
+  } else {
+    for (int64_t i = 0; i < queries; ++i) {
+      for (int64_t j = 0; j < keys; ++j) {
+        const bool is_set = mask[i * query_stride + j * key_stride];
+        all &= static_cast<uint8_t>(is_set);
+        any |= static_cast<uint8_t>(is_set);
+      }
+    }
   }
   return all ? MaskKind::kAll : any ? MaskKind::kSome : MaskKind::kNone;
 }
@@ -289,35 +298,52 @@ template <typename C>
 void ExcludePairs(const bool* mask, int64_t query_stride, int64_t key_stride,
                   int64_t queries, int64_t keys, bool has_bias, C* added) {
   using Vector = typename Lanes<C>::Vector;
+  using Index = typename Lanes<C>::Index;
   constexpr int kCount = Lanes<C>::kCount;
-  typedef uint8_t Bytes __attribute__((vector_size(kCount)));
+  constexpr int kBlock = 16;  // keys, and queries, that are transposed at once
+  typedef uint8_t Bytes __attribute__((vector_size(kBlock)));
+  typedef uint8_t OfLanes __attribute__((vector_size(kCount)));
   const Vector none = Vector{} - C(INFINITY);
-  for (int64_t j = 0; j < keys; j += kCount) {
-    const int64_t count = keys - j < kCount ? keys - j : kCount;
-    for (int x = 0; x < 2 * kCount; x += kCount) {
-      Vector v[kCount];
+  // The mask of keys from `first` on. Nobody reads the scores of lanes beyond
+  // the panel.
+  alignas(kBlock) uint8_t block[kBlock][kMaxPanelColumns] = {};
+  for (int64_t j = 0; j < keys; j += kBlock) {
+    const int64_t count = keys < kBlock ? keys : kBlock;
+    // The last block again has keys of the one before.
+    const int64_t first = j < keys - count ? j : keys - count;
+    const bool* const from = mask + first * key_stride;
+    if (key_stride == 1 && count == kBlock) {
+      for (int64_t i = 0; i < queries; i += kBlock) {
+        Bytes v[kBlock];
 #pragma GCC unroll 16
-      for (int m = 0; m < kCount; ++m) {
-        uint8_t values[kCount] = {};
-        const bool* const from = mask + (x + m) * query_stride + j * key_stride;
-        if (x + m >= queries) {
-          // Nobody reads the scores of lanes beyond the panel.
-        } else if (key_stride == 1 && count == kCount) {
-          memcpy(values, from, sizeof(values));
-        } else {
-          for (int64_t i = 0; i < count; ++i) values[i] = from[i * key_stride];
+        for (int m = 0; m < kBlock; ++m) {
+          const int64_t query = i + m < queries ? i + m : queries - 1;
+          memcpy(&v[m], from + query * query_stride, sizeof(v[m]));
         }
-        Bytes bytes;
-        memcpy(&bytes, values, sizeof(bytes));
-        v[m] = __builtin_convertvector(bytes, typename Lanes<C>::Index) != 0
-                   ? Vector{}
-                   : none;
+        Transpose(v);
+#pragma GCC unroll 16
+        for (int m = 0; m < kBlock; ++m) {
+          memcpy(block[m] + i, &v[m], sizeof(v[m]));
+        }
       }
-      Transpose(v);
+    } else if (key_stride != 0 || j == 0) {
       for (int64_t m = 0; m < count; ++m) {
-        C* const at = added + (j + m) * 2 * kCount + x;
-        if (has_bias) v[m] = v[m] == none ? none : Load(at);
-        Store(v[m], at);
+        for (int64_t i = 0; i < queries; ++i) {
+          block[m][i] = from[i * query_stride + m * key_stride];
+        }
+      }
+    }
+    for (int64_t m = 0; m < count; ++m) {
+#pragma GCC unroll 2
+      for (int x = 0; x < 2 * kCount; x += kCount) {
+        OfLanes bytes;
+        memcpy(&bytes, block[m] + x, sizeof(bytes));
+        const Index excluded = __builtin_convertvector(bytes == 0, Index);
+        C* const at = added + (first + m) * 2 * kCount + x;
+        Store(has_bias ? (excluded ? none : Load(at))
+                       : reinterpret_cast<Vector>(
+                             excluded & reinterpret_cast<Index>(none)),
+              at);
       }
     }
   }
