@@ -16,6 +16,9 @@
 namespace tfo {
 namespace attention {
 
+template <>
+inline constexpr bool kRoundsWeights<AmxPack<1>> = true;
+
 template <typename T, int kTerms>
 class PackedRows<T, AmxPack<kTerms>> {
  public:

@@ -186,9 +186,10 @@ class Forward {
     C* const scores = scores_.data() + span.begin * kGemmStride;
     keys_.Multiply(span.begin, count, QueriesOf(p), scores);
     C corrections[kMaxPanelColumns];
-    const bool corrects = TFO_DISPATCH(WeighScores<C>)(
-        scores_of_.options(), count, scores, high_ + p * columns_,
-        total_ + p * columns_, corrections);
+    const bool corrects =
+        TFO_DISPATCH(WeighScores<C, attention::kRoundsWeights<P>>)(
+            scores_of_.options(), count, scores, high_ + p * columns_,
+            total_ + p * columns_, corrections);
     if (corrects) values_.Scale(corrections, panel.count, SumsOf(p));
     if (dropout_.threshold > 0) {
       TFO_DISPATCH(DropWeights<C>)

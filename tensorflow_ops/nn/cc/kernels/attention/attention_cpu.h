@@ -181,6 +181,10 @@ int64_t PackCount(int64_t numbers) {
   return DivideUp(numbers, kPackNumbers<P>);
 }
 
+// Are weights rounded to bfloat16?
+template <typename P>
+inline constexpr bool kRoundsWeights = std::is_same_v<P, BFloat16Pack>;
+
 // Rows of any depth: a tile for each kDepth.
 template <typename T, typename P>
 class PackedRows {

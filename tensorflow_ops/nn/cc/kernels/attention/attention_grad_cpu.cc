@@ -314,7 +314,7 @@ class Backward {
        key + span.begin, count, values);
     };
     drop(d_scores);
-    TFO_DISPATCH(DifferentiateScores<C>)
+    TFO_DISPATCH(DifferentiateScores<C, attention::kRoundsWeights<P>>)
     (scores_of_.options(), to_products, count, lse_ + column, deltas_ + column,
      weights, d_scores);
     drop(weights);

@@ -32,14 +32,15 @@ TFO_PER_CPU_LEVEL(
     // Turns products into weights e^(score - high), of the lanes' running
     // maxima `high`, and adds them to `total`, [PanelColumns] each. True if
     // sums over earlier weights must be multiplied by `corrections` first.
-    template <typename C>
+    // kRounded: the weights are rounded to bfloat16 next.
+    template <typename C, bool kRounded>
     bool WeighScores(const ScoreOptions<C>& options, int64_t keys, C* scores,
                      C* high, C* total, C* corrections);
 
     // Turns products into weights e^(score - lse), and `d_weights` into the
     // gradients weight * (d_weight - delta) of the scores, or, with
     // `to_products`, of the products. lse and delta have PanelColumns.
-    template <typename C>
+    template <typename C, bool kRounded>
     void DifferentiateScores(const ScoreOptions<C>& options, bool to_products,
                              int64_t keys, const C* lse, const C* delta,
                              C* scores, C* d_weights);
