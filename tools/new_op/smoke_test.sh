@@ -20,7 +20,8 @@ copy=$root/build/new_op
 rm -rf "$copy"
 mkdir -p "$copy"
 trap 'rm -rf "$copy"' EXIT
-tar -cf - --exclude=./.git --exclude='./bazel-*' --exclude=./build --exclude='./.venv*' --exclude=./dist . |
+tar -cf - --exclude=./.git --exclude='./bazel-*' --exclude=./build --exclude='./.venv*' --exclude=./dist \
+  --exclude=__pycache__ . |
   tar -xf - -C "$copy"
 printf '\nstartup --output_base=%s\n' "$output_base" >>"$copy/.bazelrc.user"
 ln -s "$(dirname "$(dirname "$python")")" "$copy/.venv"
