@@ -24,10 +24,18 @@ TFO_INLINE void SplitTerms(FloatVector x, FloatVector (&terms)[kTerms]) {
   terms[kTerms - 1] = x;  // 8 bits are left
 }
 
-// Numbers in order.
-template <int kTerms>
-TFO_INLINE void PackAlong(FloatVector low, FloatVector high,
-                          Words (&packed)[kTerms]) {
+// The first n numbers, or all that fit, and zeros.
+template <typename T>
+TFO_INLINE FloatVector LoadSome(const T* from, int64_t n) {
+  if (n >= kFloats) return Load(from);
+  return n > 0 ? First<T>{n}.Load(from, 0) : FloatVector{};
+}
+
+// The first n numbers in order, or 32.
+template <typename T, int kTerms>
+TFO_INLINE void LoadAlong(const T* from, int64_t n, Words (&packed)[kTerms]) {
+  const FloatVector low = LoadSome(from, n);
+  const FloatVector high = LoadSome(from + kFloats, n - kFloats);
   if constexpr (kTerms == 1) {
     packed[0] = NarrowBoth(low, high);
   } else {
@@ -59,11 +67,17 @@ TFO_INLINE void PackPairs(FloatVector first, FloatVector second,
   }
 }
 
-// The first n numbers, or all that fit, and zeros.
-template <typename T>
-TFO_INLINE FloatVector LoadSome(const T* from, int64_t n) {
-  if (n >= kFloats) return Load(from);
-  return n > 0 ? First<T>{n}.Load(from, 0) : FloatVector{};
+// Writes a matrix of pairs, transposed, for each term: rows that are `stride`
+// numbers apart.
+template <int kTerms>
+TFO_INLINE void StoreTransposed(FloatVector (&pairs)[kTerms][kFloats],
+                                int64_t term, int64_t stride, BFloat16* to) {
+  for (int p = 0; p < kTerms; ++p, to += term) {
+    Transpose(pairs[p]);
+    for (int i = 0; i < kFloats; ++i) {
+      memcpy(to + i * stride, &pairs[p][i], sizeof(pairs[p][i]));
+    }
+  }
 }
 
 // c [kRows, 32] in tiles 0 to 3. In 4 and 5 is a, in 6 and 7 b.
@@ -154,18 +168,36 @@ TFO_INLINE void MultiplyTwoPacks(const BFloat16* a, int64_t group, int64_t rows,
 }  // namespace
 
 template <typename T, int kTerms>
-void PackAmxRows(const T* a, int64_t stride, int64_t rows, int64_t depth,
-                 int64_t row_packs, AmxPack<kTerms>* packs) {
+void PackAmxRows(const T* a, int64_t row_stride, int64_t column_stride,
+                 int64_t rows, int64_t depth, int64_t row_packs,
+                 AmxPack<kTerms>* packs) {
   for (int64_t m = 0; m < rows; m += kAmxRows) {
+    BFloat16* const group = packs[m * row_packs].numbers;
+    if (column_stride != 1) {
+      for (int64_t k = 0; k < depth; k += 32) {
+        FloatVector terms[kTerms][kFloats];
+        for (int64_t i = 0; i < kFloats; ++i) {
+          const auto load = [&](int64_t at) __attribute__((always_inline)) {
+            return LoadSome(a + m + at * column_stride,
+                            at < depth ? rows - m : 0);
+          };
+          Words pairs[kTerms];
+          PackPairs(load(k + 2 * i), load(k + 2 * i + 1), pairs);
+#pragma GCC unroll 3
+          for (int p = 0; p < kTerms; ++p) {
+            terms[p][i] = reinterpret_cast<FloatVector>(pairs[p]);
+          }
+        }
+        StoreTransposed(terms, kTileNumbers, 32, group + k * kTerms * kAmxRows);
+      }
+      continue;
+    }
     for (int64_t i = 0; i < kAmxRows; ++i) {
-      const T* const from = a + (m + i) * stride;
-      BFloat16* to = packs[m * row_packs].numbers + 32 * i;
+      const T* const from = a + (m + i) * row_stride;
+      BFloat16* to = group + 32 * i;
       for (int64_t k = 0; k < depth; k += 32, to += kTerms * kTileNumbers) {
         Words row[kTerms] = {};
-        if (m + i < rows) {
-          PackAlong(LoadSome(from + k, depth - k),
-                    LoadSome(from + k + kFloats, depth - k - kFloats), row);
-        }
+        if (m + i < rows) LoadAlong(from + k, depth - k, row);
 #pragma GCC unroll 3
         for (int p = 0; p < kTerms; ++p) {
           memcpy(to + p * kTileNumbers, &row[p], sizeof(row[p]));
@@ -176,22 +208,43 @@ void PackAmxRows(const T* a, int64_t stride, int64_t rows, int64_t depth,
 }
 
 template <typename T, int kTerms>
-void PackAmxPanel(const T* b, int64_t stride, int64_t rows, int64_t columns,
-                  AmxPack<kTerms>* packs) {
+void PackAmxPanels(const T* b, int64_t row_stride, int64_t column_stride,
+                   int64_t rows, int64_t columns, AmxPack<kTerms>* panels) {
   const int64_t depth = (rows + 31) / 32 * 32, term = depth * kAmxColumns;
-  BFloat16* to = packs->numbers;
-  for (int64_t i = 0; i < depth; i += 2, to += 2 * kAmxColumns) {
-#pragma GCC unroll 2
-    for (int64_t x = 0; x < kAmxColumns; x += kFloats) {
-      const auto load = [&](int64_t row) __attribute__((always_inline)) {
-        return row < rows ? LoadSome(b + row * stride + x, columns - x)
-                          : FloatVector{};
-      };
-      Words pairs[kTerms];
-      PackPairs(load(i), load(i + 1), pairs);
+  BFloat16* panel = panels->numbers;
+  for (int64_t j = 0; j < columns; j += kAmxColumns, panel += kTerms * term) {
+    for (int64_t i = 0; i < depth && column_stride != 1; i += 32) {
+      for (int64_t x = 0; x < kAmxColumns; x += kFloats) {
+        FloatVector terms[kTerms][kFloats];
+        for (int64_t m = 0; m < kFloats; ++m) {
+          const int64_t column = j + x + m;
+          Words along[kTerms] = {};
+          if (column < columns) {
+            LoadAlong(b + column * column_stride + i, rows - i, along);
+          }
 #pragma GCC unroll 3
-      for (int p = 0; p < kTerms; ++p) {
-        memcpy(to + p * term + 2 * x, &pairs[p], sizeof(pairs[p]));
+          for (int p = 0; p < kTerms; ++p) {
+            terms[p][m] = reinterpret_cast<FloatVector>(along[p]);
+          }
+        }
+        StoreTransposed(terms, term, 2 * kAmxColumns,
+                        panel + i * kAmxColumns + 2 * x);
+      }
+    }
+    for (int64_t i = 0; i < depth && column_stride == 1; i += 2) {
+#pragma GCC unroll 2
+      for (int64_t x = 0; x < kAmxColumns; x += kFloats) {
+        const auto load = [&](int64_t row) __attribute__((always_inline)) {
+          return LoadSome(b + row * row_stride + j + x,
+                          row < rows ? columns - j - x : 0);
+        };
+        Words pairs[kTerms];
+        PackPairs(load(i), load(i + 1), pairs);
+#pragma GCC unroll 3
+        for (int p = 0; p < kTerms; ++p) {
+          memcpy(panel + p * term + i * kAmxColumns + 2 * x, &pairs[p],
+                 sizeof(pairs[p]));
+        }
       }
     }
   }
@@ -199,22 +252,25 @@ void PackAmxPanel(const T* b, int64_t stride, int64_t rows, int64_t columns,
 
 template <int kTerms>
 void MultiplyAmx(const AmxPack<kTerms>* a, int64_t row_packs, int64_t rows,
-                 int64_t depth, const AmxPack<kTerms>* panel, bool add,
-                 float* c, int64_t c_stride) {
-  const BFloat16* const b = panel->numbers;
+                 int64_t depth, const AmxPack<kTerms>* panels, int64_t columns,
+                 bool add, float* c, int64_t c_stride) {
   const int64_t group = row_packs * kTerms * kTileNumbers;
   const int64_t term = depth * 2 * kTileNumbers;
-  if (kTerms == 1 && depth == 2 && !add) {
-    return MultiplyTwoPacks(a->numbers, group, rows, b, c, c_stride);
-  }
-  for (int64_t m = 0; m < rows; m += 2 * kAmxRows) {
-    const BFloat16* const at = a[m * row_packs].numbers;
-    if (m + kAmxRows < rows) {
-      MultiplyRows<kTerms, 32>(at, group, b, term, depth, add, c + m * c_stride,
-                               c_stride);
-    } else {
-      MultiplyRows<kTerms, 16>(at, group, b, term, depth, add, c + m * c_stride,
-                               c_stride);
+  // A panel stays in the L1 cache while all rows pass.
+  for (int64_t j = 0; j < columns; j += kAmxColumns) {
+    const BFloat16* const b = panels[j * depth].numbers;
+    if (kTerms == 1 && depth == 2 && !add) {
+      MultiplyTwoPacks(a->numbers, group, rows, b, c + j, c_stride);
+      continue;
+    }
+    for (int64_t m = 0; m < rows; m += 2 * kAmxRows) {
+      const BFloat16* const at = a[m * row_packs].numbers;
+      float* const to = c + m * c_stride + j;
+      if (m + kAmxRows < rows) {
+        MultiplyRows<kTerms, 32>(at, group, b, term, depth, add, to, c_stride);
+      } else {
+        MultiplyRows<kTerms, 16>(at, group, b, term, depth, add, to, c_stride);
+      }
     }
   }
 }
@@ -227,11 +283,11 @@ void ScaleAmxColumns(const float* factors, int64_t rows, float* numbers) {
   }
 }
 
-#define TFO_INSTANTIATE(T, kTerms)                                           \
-  template void PackAmxRows<T, kTerms>(const T*, int64_t, int64_t, int64_t,  \
-                                       int64_t, AmxPack<kTerms>*);           \
-  template void PackAmxPanel<T, kTerms>(const T*, int64_t, int64_t, int64_t, \
-                                        AmxPack<kTerms>*)
+#define TFO_INSTANTIATE(T, kTerms)                                            \
+  template void PackAmxRows<T, kTerms>(const T*, int64_t, int64_t, int64_t,   \
+                                       int64_t, int64_t, AmxPack<kTerms>*);   \
+  template void PackAmxPanels<T, kTerms>(const T*, int64_t, int64_t, int64_t, \
+                                         int64_t, AmxPack<kTerms>*)
 TFO_INSTANTIATE(float, 1);
 TFO_INSTANTIATE(float, 3);
 TFO_INSTANTIATE(Half, 3);
@@ -239,8 +295,8 @@ TFO_INSTANTIATE(BFloat16, 1);
 #undef TFO_INSTANTIATE
 #define TFO_INSTANTIATE(kTerms)                                               \
   template void MultiplyAmx<kTerms>(const AmxPack<kTerms>*, int64_t, int64_t, \
-                                    int64_t, const AmxPack<kTerms>*, bool,    \
-                                    float*, int64_t)
+                                    int64_t, const AmxPack<kTerms>*, int64_t, \
+                                    bool, float*, int64_t)
 TFO_INSTANTIATE(1);
 TFO_INSTANTIATE(3);
 #undef TFO_INSTANTIATE

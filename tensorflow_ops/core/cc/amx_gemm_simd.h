@@ -58,30 +58,50 @@ class AmxScope {
 
 namespace cpu_avx512 {
 
-// Writes a [rows, depth], whose rows are `stride` apart, as tiles
-// [ceil(rows / kAmxRows)][row_packs], with zeros beyond the last row.
+// Writes a [rows, depth], whose element (i, k) is at a[i * row_stride + k *
+// column_stride], as tiles [ceil(rows / kAmxRows)][row_packs], with zeros
+// beyond the last row. row_stride or column_stride is 1.
 template <typename T, int kTerms>
-void PackAmxRows(const T* a, int64_t stride, int64_t rows, int64_t depth,
-                 int64_t row_packs, AmxPack<kTerms>* packs);
+void PackAmxRows(const T* a, int64_t row_stride, int64_t column_stride,
+                 int64_t rows, int64_t depth, int64_t row_packs,
+                 AmxPack<kTerms>* packs);
 
-// Writes b [rows, columns], columns <= kAmxColumns, as a panel [ceil(rows /
-// 32)][kAmxColumns], with zeros beyond the last column.
+// PackPanels, with panels [ceil(columns / kAmxColumns)][ceil(rows / 32)]
+// [kAmxColumns].
 template <typename T, int kTerms>
-void PackAmxPanel(const T* b, int64_t stride, int64_t rows, int64_t columns,
-                  AmxPack<kTerms>* packs);
+void PackAmxPanels(const T* b, int64_t row_stride, int64_t column_stride,
+                   int64_t rows, int64_t columns, AmxPack<kTerms>* panels);
 
-// c [rows, kAmxColumns] = a * b of `depth` packs, or c += with `add`. a has
-// rows of row_packs, c of c_stride; both have ceil(rows / kAmxRows) * kAmxRows
-// rows.
+// c [rows, columns] = a * b of `depth` packs, or c += with `add`. a has rows of
+// row_packs, c of c_stride; both have ceil(rows / kAmxRows) * kAmxRows rows.
+// columns is a multiple of kAmxColumns.
 template <int kTerms>
 void MultiplyAmx(const AmxPack<kTerms>* a, int64_t row_packs, int64_t rows,
-                 int64_t depth, const AmxPack<kTerms>* panel, bool add,
-                 float* c, int64_t c_stride);
+                 int64_t depth, const AmxPack<kTerms>* panels, int64_t columns,
+                 bool add, float* c, int64_t c_stride);
 
 // Multiplies columns of numbers [rows, kAmxColumns] by their factors.
 void ScaleAmxColumns(const float* factors, int64_t rows, float* numbers);
 
 }  // namespace cpu_avx512
+
+// What a thread has while it multiplies packs P.
+struct NoScope {};
+template <typename P>
+using ScopeOf = std::conditional_t<kIsAmxPack<P>, AmxScope, NoScope>;
+
+// PackPanels for any packs.
+template <typename T, typename P>
+void PackPanelsOf(const T* b, int64_t row_stride, int64_t column_stride,
+                  int64_t rows, int64_t columns, P* panels) {
+  if constexpr (kIsAmxPack<P>) {
+    cpu_avx512::PackAmxPanels(b, row_stride, column_stride, rows, columns,
+                              panels);
+  } else {
+    TFO_DISPATCH(PackPanels<T, P>)
+    (b, row_stride, column_stride, rows, columns, panels);
+  }
+}
 
 }  // namespace tfo
 

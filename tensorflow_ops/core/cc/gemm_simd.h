@@ -34,6 +34,11 @@ struct BFloat16Pack {
 // Numbers of a pack.
 template <typename P>
 inline constexpr int64_t kPackNumbers = std::is_same_v<P, BFloat16Pack> ? 2 : 1;
+// Packs of n numbers along the depth.
+template <typename P>
+int64_t PackCount(int64_t n) {
+  return (n + kPackNumbers<P> - 1) / kPackNumbers<P>;
+}
 template <typename C>
 C* NumbersOf(C* pack) {
   return pack;
@@ -78,7 +83,12 @@ TFO_PER_CPU_LEVEL(
     template <typename P>
     void MultiplyTransposedTile(const P* a, int64_t rows, int64_t depth,
                                 const P* panels, int64_t columns, bool add,
-                                Accumulator<P>* c, int64_t c_stride);)
+                                Accumulator<P>* c, int64_t c_stride);
+
+    // The greatest magnitude of the numbers of `count` rows, or infinity or NaN
+    // if a number is.
+    template <typename T> Accumulator<T> GreatestMagnitude(
+        const T* rows, int64_t stride, int64_t count, int64_t columns);)
 
 }  // namespace tfo
 

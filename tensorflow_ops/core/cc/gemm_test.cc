@@ -24,7 +24,7 @@ bool HasProducts() {
          HasBFloat16Products();
 }
 
-// The number `i` of `packs`, and how many packs have n numbers.
+// The number `i` of `packs`.
 template <typename P>
 double NumberOf(const P* packs, int64_t i) {
   if constexpr (kPackNumbers<P> == 2) {
@@ -32,10 +32,6 @@ double NumberOf(const P* packs, int64_t i) {
   } else {
     return packs[i];
   }
-}
-template <typename P>
-int64_t PackCount(int64_t n) {
-  return (n + kPackNumbers<P> - 1) / kPackNumbers<P>;
 }
 
 template <typename P>
@@ -219,33 +215,45 @@ TFO_TEST(Gemm, SumsDoNotDependOnThePartition) {
 
 #ifndef TFO_WITHOUT_CPU_AVX512
 // Compares c + a * b by tiles, of numbers T that packs of kTerms hold, with a
-// sum in double. Rows of c and packs of a lie in larger arrays.
+// sum in double. Rows of c and packs of a lie in larger arrays; `transposed`: a
+// and b are packed from their transposes.
 template <typename T, int kTerms>
-void CheckAmx(const Sizes& sizes, bool add,
+void CheckAmx(const Sizes& sizes, bool add, bool transposed,
               const testing::Caller& caller = {}) {
   const testing::Case of_test(caller, testing::NameOf<T>(), kTerms, " terms, ",
                               sizes.rows, " x ", sizes.depth, " x ",
-                              sizes.columns, ", add ", add);
+                              sizes.columns, ", add ", add, ", transposed ",
+                              transposed);
   using P = AmxPack<kTerms>;
   const auto [rows, depth, columns] = sizes;
   const int64_t packs = PackCount<P>(depth), row_packs = packs + 2;
   const int64_t padded = (rows + kAmxRows - 1) / kAmxRows * kAmxRows;
-  const int64_t stride = kAmxColumns + 8;
-  const std::vector<T> a = RandomValues<T>(rows * (depth + 3) + 1, 1);
-  const std::vector<T> b = RandomValues<T>(depth * (columns + 2) + 1, 2);
+  const int64_t padded_columns =
+      (columns + kAmxColumns - 1) / kAmxColumns * kAmxColumns;
+  const int64_t stride = padded_columns + 8;
+  const int64_t a_stride = (transposed ? rows : depth) + 3;
+  const int64_t b_stride = (transposed ? depth : columns) + 2;
+  const std::vector<T> a =
+      RandomValues<T>((transposed ? depth : rows) * a_stride + 1, 1);
+  const std::vector<T> b =
+      RandomValues<T>((transposed ? columns : depth) * b_stride + 1, 2);
   const std::vector<float> before = RandomValues<float>(padded * stride, 3);
   std::vector<float> c = before;
   std::vector<P> a_packs(padded * row_packs);
-  std::vector<P> panel(packs * kAmxColumns + 1);
-  cpu_avx512::PackAmxRows(a.data(), depth + 3, rows, depth, row_packs,
+  std::vector<P> panels(packs * padded_columns + 1);
+  cpu_avx512::PackAmxRows(a.data(), transposed ? 1 : a_stride,
+                          transposed ? a_stride : 1, rows, depth, row_packs,
                           a_packs.data());
-  panel.back().numbers[0] = Narrow<BFloat16>(7.0f);
-  cpu_avx512::PackAmxPanel(b.data(), columns + 2, depth, columns, panel.data());
-  TFO_EXPECT_EQ(Widen(panel.back().numbers[0]), 7.0f);
+  panels.back().numbers[0] = Narrow<BFloat16>(7.0f);
+  cpu_avx512::PackAmxPanels(b.data(), transposed ? 1 : b_stride,
+                            transposed ? b_stride : 1, depth, columns,
+                            panels.data());
+  TFO_EXPECT_EQ(Widen(panels.back().numbers[0]), 7.0f);
   {
     const AmxScope scope;
     cpu_avx512::MultiplyAmx(a_packs.data(), row_packs, rows, packs,
-                            panel.data(), add, c.data(), stride);
+                            panels.data(), padded_columns, add, c.data(),
+                            stride);
   }
   const auto number = [](T x) {
     const float wide = Widen(x);
@@ -254,14 +262,15 @@ void CheckAmx(const Sizes& sizes, bool add,
   double worst = 0;
   for (int64_t i = 0; i < padded; ++i) {
     for (int64_t j = 0; j < stride; ++j) {
-      if (j >= kAmxColumns) {
+      if (j >= padded_columns) {
         TFO_EXPECT_EQ(c[i * stride + j], before[i * stride + j]);
         continue;
       }
       double sum = add ? before[i * stride + j] : 0, size = std::abs(sum);
       for (int64_t k = 0; k < depth && i < rows && j < columns; ++k) {
         const double term =
-            number(a[i * (depth + 3) + k]) * number(b[k * (columns + 2) + j]);
+            number(a[transposed ? k * a_stride + i : i * a_stride + k]) *
+            number(b[transposed ? j * b_stride + k : k * b_stride + j]);
         sum += term;
         size += std::abs(term);
       }
@@ -279,12 +288,15 @@ TFO_TEST(Gemm, AmxEqualsDoubleLoops) {
   if (!HasTileProducts()) return;
   for (const Sizes& sizes :
        {Sizes{1, 1, 1}, Sizes{16, 32, 32}, Sizes{33, 64, 17}, Sizes{48, 65, 32},
-        Sizes{64, 257, 31}, Sizes{3, 0, 4}, Sizes{0, 4, 5}}) {
+        Sizes{64, 257, 31}, Sizes{17, 40, 70}, Sizes{3, 0, 4},
+        Sizes{0, 4, 5}}) {
     for (const bool add : {false, true}) {
-      CheckAmx<float, 1>(sizes, add);
-      CheckAmx<float, 3>(sizes, add);
-      CheckAmx<Half, 3>(sizes, add);
-      CheckAmx<BFloat16, 1>(sizes, add);
+      for (const bool transposed : {false, true}) {
+        CheckAmx<float, 1>(sizes, add, transposed);
+        CheckAmx<float, 3>(sizes, add, transposed);
+        CheckAmx<Half, 3>(sizes, add, transposed);
+        CheckAmx<BFloat16, 1>(sizes, add, transposed);
+      }
     }
   }
 }

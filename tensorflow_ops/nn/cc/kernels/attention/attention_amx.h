@@ -28,14 +28,15 @@ class PackedRows<T, AmxPack<kTerms>> {
         packs_(RoundUp(rows, kAmxRows) * row_packs_) {}
 
   void Pack(const T* from, int64_t stride, int64_t count) const {
-    cpu_avx512::PackAmxRows(from, stride, count, depth_, row_packs_,
+    cpu_avx512::PackAmxRows(from, stride, 1, count, depth_, row_packs_,
                             packs_.data());
   }
   // `first` is a multiple of kAmxRows.
   void Multiply(int64_t first, int64_t count, const AmxPack<kTerms>* panel,
                 float* to) const {
     cpu_avx512::MultiplyAmx(packs_.data() + first * row_packs_, row_packs_,
-                            count, row_packs_, panel, false, to, kGemmStride);
+                            count, row_packs_, panel, kAmxColumns, false, to,
+                            kGemmStride);
   }
 
  private:
@@ -55,22 +56,15 @@ class AmxColumns {
 
   void Pack(const T* from, int64_t stride, int64_t count) {
     depth_ = PackCount<AmxPack<kTerms>>(count);
-    for (int64_t d = 0; d < width_; d += kAmxColumns) {
-      cpu_avx512::PackAmxPanel(from + d, stride, count,
-                               std::min(kAmxColumns, width_ - d),
-                               panels_.data() + d * depth_);
-    }
+    cpu_avx512::PackAmxPanels(from, stride, 1, count, width_, panels_.data());
   }
 
   // Weights are those of `span` only, packed by PackAmxRows.
   void Add(const AmxPack<kTerms>* weights, const Span& span,
            float* sums) const {
-    for (int64_t d = 0; d < padded_width(); d += kAmxColumns) {
-      cpu_avx512::MultiplyAmx(weights, depth_, span.end - span.begin, depth_,
-                              panels_.data() + d * depth_, true,
-                              sums + span.begin * padded_width() + d,
-                              padded_width());
-    }
+    cpu_avx512::MultiplyAmx(weights, depth_, span.end - span.begin, depth_,
+                            panels_.data(), padded_width(), true,
+                            sums + span.begin * padded_width(), padded_width());
   }
 
  private:
@@ -88,25 +82,21 @@ class AmxTransposedColumns {
       : width_(width),
         row_packs_(PackCount<AmxPack<kTerms>>(rows)),
         packs_(padded_width() * row_packs_),
-        numbers_(padded_width() * kAmxColumns) {}
+        numbers_(kAmxColumns * kAmxColumns) {}
 
   int64_t padded_width() const { return RoundUp(width_, kAmxColumns); }
 
   void Pack(const T* from, int64_t stride, int64_t count) const {
-    for (int64_t j = 0; j < count; j += kAmxColumns) {
-      cpu_avx512::PackPanels(from + j * stride, 1, stride, width_,
-                             std::min(kAmxColumns, count - j), numbers_.data());
-      cpu_avx512::PackAmxRows(numbers_.data(), kAmxColumns, width_, kAmxColumns,
-                              row_packs_, Tiles(j));
-    }
+    cpu_avx512::PackAmxRows(from, 1, stride, width_, count, row_packs_,
+                            packs_.data());
   }
 
-  // Weights are those of `span` and of a panel only, packed by PackAmxPanel.
+  // Weights are those of `span` and of a panel only, packed by PackAmxPanels.
   void AddTransposed(const AmxPack<kTerms>* weights, const Span& span, int64_t,
                      float* sums) const {
     cpu_avx512::MultiplyAmx(Tiles(span.begin), row_packs_, width_,
                             PackCount<AmxPack<kTerms>>(span.end - span.begin),
-                            weights, true, sums, kAmxColumns);
+                            weights, kAmxColumns, true, sums, kAmxColumns);
   }
 
   void Scale(const float* factors, int64_t, float* sums) const {
@@ -136,10 +126,9 @@ class AmxTransposedColumns {
   const Buffer<float> numbers_;
 };
 
-// The classes for packs P, and what a thread has while it multiplies them.
+// The classes for packs P.
 template <typename P>
 struct OperandsOf {
-  struct Scope {};
   template <typename T>
   using Columns = PackedColumns<T, P>;
   template <typename T>
@@ -147,24 +136,11 @@ struct OperandsOf {
 };
 template <int kTerms>
 struct OperandsOf<AmxPack<kTerms>> {
-  using Scope = AmxScope;
   template <typename T>
   using Columns = AmxColumns<T, kTerms>;
   template <typename T>
   using TransposedColumns = AmxTransposedColumns<T, kTerms>;
 };
-
-template <typename T, int kTerms>
-void PackTransposedPanels(const T* from, int64_t stride, int64_t count,
-                          int64_t depth, AmxPack<kTerms>* panels) {
-  const Buffer<float> numbers(depth * kAmxColumns);
-  for (int64_t i = 0; i < count; i += kAmxColumns) {
-    cpu_avx512::PackPanels(from + i * stride, 1, stride, depth,
-                           std::min(kAmxColumns, count - i), numbers.data());
-    cpu_avx512::PackAmxPanel(numbers.data(), kAmxColumns, depth, kAmxColumns,
-                             panels + i * PackCount<AmxPack<kTerms>>(depth));
-  }
-}
 
 // Whether tiles may multiply the numbers of an example's key head, which are
 // finite. Those in three terms need terms that are normal numbers unless they

@@ -14,8 +14,6 @@ namespace {
 
 using attention::Example;
 using attention::FromPack;
-using attention::PackCount;
-using attention::PackTransposedPanels;
 using attention::Panel;
 using attention::SeenKeys;
 using attention::Span;
@@ -168,9 +166,8 @@ class Forward {
   void Begin(const Example& example, const Panel& panel, int64_t p) {
     const int64_t row =
         (example.first_query + panel.first) * args_.heads + panel.head;
-    PackTransposedPanels(args_.query + row * args_.depth,
-                         args_.heads * args_.depth, panel.count, args_.depth,
-                         QueriesOf(p));
+    PackPanelsOf(args_.query + row * args_.depth, 1, args_.heads * args_.depth,
+                 args_.depth, panel.count, QueriesOf(p));
     std::fill_n(SumsOf(p), columns_ * values_.padded_width(), C{0});
     // The sink, or -inf, is as a first score.
     std::fill_n(high_ + p * columns_, columns_,
@@ -199,8 +196,8 @@ class Forward {
     P* weights = reinterpret_cast<P*>(scores_.data());
     if constexpr (kIsAmxPack<P>) {
       weights = weights_.data();
-      cpu_avx512::PackAmxPanel(scores, kGemmStride, count, kAmxColumns,
-                               weights);
+      cpu_avx512::PackAmxPanels(scores, kGemmStride, 1, count, kAmxColumns,
+                                weights);
     } else if constexpr (kPackNumbers<P> == 2) {
       TFO_DISPATCH(PackRows)
       (scores, count, weights + span.begin / 2 * kGemmStride);
@@ -282,7 +279,7 @@ Error Attention(const Cpu& cpu, const AttentionArgs<T>& args) {
         const double cycles =
             pairs / bands.size() * attention::CyclesPerPair<T>(args, 2);
         cpu.ParallelFor(bands.size(), cycles, [&](int64_t begin, int64_t end) {
-          [[maybe_unused]] const typename attention::OperandsOf<P>::Scope scope;
+          [[maybe_unused]] const ScopeOf<P> scope;
           Forward<T, P> forward(args);
           for (int64_t i = begin; i < end; ++i) forward.Run(bands[i]);
         });

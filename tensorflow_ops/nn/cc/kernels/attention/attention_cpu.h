@@ -175,12 +175,6 @@ void NarrowRows(const Accumulator<T>* sums, int64_t sums_stride, int64_t count,
   }
 }
 
-// The packs of `numbers` numbers.
-template <typename P>
-int64_t PackCount(int64_t numbers) {
-  return DivideUp(numbers, kPackNumbers<P>);
-}
-
 // Are weights rounded to bfloat16?
 template <typename P>
 inline constexpr bool kRoundsWeights = std::is_same_v<P, BFloat16Pack>;
@@ -329,14 +323,6 @@ class PackedColumns {
   int64_t stride_ = 0, depth_ = 0;
   std::vector<int64_t> non_finite_;
 };
-
-// Writes panels of the transpose of `count` rows.
-template <typename T, typename P>
-void PackTransposedPanels(const T* from, int64_t stride, int64_t count,
-                          int64_t depth, P* panels) {
-  TFO_DISPATCH(PackPanels<T, P>)
-  (from, 1, stride, depth, count, panels);
-}
 
 // The dropout; threshold 0 if there is none, and then the seed is not read.
 template <typename T>

@@ -20,8 +20,6 @@ using attention::ExampleOf;
 using attention::FromPack;
 using attention::KeyHeads;
 using attention::NarrowRows;
-using attention::PackCount;
-using attention::PackTransposedPanels;
 using attention::Panel;
 using attention::SeenKeys;
 using attention::Span;
@@ -191,7 +189,7 @@ class Backward {
     if constexpr (kIsAmxPack<P>) {
       const auto pack = [&](const Buffer<C>& numbers, const Buffer<P>& packs) {
         cpu_avx512::PackAmxRows(numbers.data() + seen_.begin * kGemmStride,
-                                kGemmStride, count, band_.count,
+                                kGemmStride, 1, count, band_.count,
                                 PackCount<P>(band_.count), packs.data());
       };
       pack(weights_, weight_packs_);
@@ -236,8 +234,8 @@ class Backward {
       const P* weights = d_scores + i;
       if constexpr (kIsAmxPack<P>) {
         weights = d_score_panel_.data();
-        cpu_avx512::PackAmxPanel(
-            d_scores_.data() + span.begin * kGemmStride + i, kGemmStride,
+        cpu_avx512::PackAmxPanels(
+            d_scores_.data() + span.begin * kGemmStride + i, kGemmStride, 1,
             span.end - span.begin, kAmxColumns, d_score_panel_.data());
       }
       key_columns_.AddTransposed(weights, span, std::min(end, band_.count) - i,
@@ -342,10 +340,10 @@ class Backward {
     const T* const d_outputs = args_.d_output + row * args_.value_depth;
     const int64_t stride = args_.heads * args_.depth;
     const int64_t value_stride = args_.heads * args_.value_depth;
-    PackTransposedPanels(queries, stride, band.count, args_.depth,
-                         query_panels_.data());
-    PackTransposedPanels(d_outputs, value_stride, band.count, args_.value_depth,
-                         d_output_panels_.data());
+    PackPanelsOf(queries, 1, stride, args_.depth, band.count,
+                 query_panels_.data());
+    PackPanelsOf(d_outputs, 1, value_stride, args_.value_depth, band.count,
+                 d_output_panels_.data());
     queries_.Pack(queries, stride, band.count);
     d_outputs_.Pack(d_outputs, value_stride, band.count);
     const int64_t sum =
@@ -446,7 +444,7 @@ void ToOperands(const Cpu& cpu, const AttentionGradArgs<T>& args,
   cpu.ParallelFor(
       count, pairs * attention::CyclesPerPair<T>(args, 5) / count,
       [&](int64_t begin, int64_t end) {
-        [[maybe_unused]] const typename attention::OperandsOf<P>::Scope scope;
+        [[maybe_unused]] const ScopeOf<P> scope;
         Backward<T, P> backward(args, deltas);
         for (int64_t i = begin; i < end; ++i) {
           const Step& step = steps[next.fetch_add(1)];
@@ -505,7 +503,7 @@ void ToBias(const Cpu& cpu, const AttentionGradArgs<T>& args,
   cpu.ParallelFor(
       owners, pairs * attention::CyclesPerPair<T>(args, 2),
       [&](int64_t begin, int64_t end) {
-        [[maybe_unused]] const typename attention::OperandsOf<P>::Scope scope;
+        [[maybe_unused]] const ScopeOf<P> scope;
         Backward<T, P> backward(args, deltas);
         const Buffer<C> buffer(kBlockKeys * kBandQueries);
         C* const sums = buffer.data();

@@ -425,44 +425,6 @@ void DotRows(const T* a, const T* b, int64_t stride, int64_t count,
   }
 }
 
-template <typename T>
-Accumulator<T> GreatestMagnitude(const T* rows, int64_t stride, int64_t count,
-                                 int64_t columns) {
-  using Index = typename Lanes<T>::Index;
-  constexpr auto kSign = typename Lanes<T>::Integer{1}
-                         << (8 * sizeof(Accumulator<T>) - 1);
-  // Several, which do not wait for each other. Integers compare as the
-  // magnitudes with their bits do.
-  Index greatest[4] = {};
-  const auto take = [](auto part, const T* from, Index& most) {
-    const Index bits = reinterpret_cast<Index>(part.Load(from, 0)) & ~kSign;
-    most = bits > most ? bits : most;
-  };
-  int64_t i = 0;
-  for (; i + 4 <= count; i += 4, rows += 4 * stride) {
-    ForVectors<T>(columns, [&](auto part, int64_t at) {
-#pragma GCC unroll 4
-      for (int m = 0; m < 4; ++m) {
-        take(part, rows + m * stride + at, greatest[m]);
-      }
-    });
-  }
-  for (; i < count; ++i, rows += stride) {
-    ForVectors<T>(columns, [&](auto part, int64_t at) {
-      take(part, rows + at, greatest[0]);
-    });
-  }
-  typename Lanes<T>::Integer most = 0;
-  for (const Index& lanes : greatest) {
-    for (int x = 0; x < Lanes<T>::kCount; ++x) {
-      most = lanes[x] > most ? lanes[x] : most;
-    }
-  }
-  Accumulator<T> magnitude;
-  memcpy(&magnitude, &most, sizeof(magnitude));
-  return magnitude;
-}
-
 #define TFO_INSTANTIATE(C, kRounded)                                          \
   template bool WeighScores<C, kRounded>(const ScoreOptions<C>&, int64_t, C*, \
                                          C*, C*, C*);                         \
@@ -481,11 +443,9 @@ TFO_INSTANTIATE(double, false);
 TFO_INSTANTIATE(float);
 TFO_INSTANTIATE(double);
 #undef TFO_INSTANTIATE
-#define TFO_INSTANTIATE(T)                                                 \
-  template void DotRows<T>(const T*, const T*, int64_t, int64_t, int64_t,  \
-                           Accumulator<T>*);                               \
-  template Accumulator<T> GreatestMagnitude<T>(const T*, int64_t, int64_t, \
-                                               int64_t)
+#define TFO_INSTANTIATE(T)                                                \
+  template void DotRows<T>(const T*, const T*, int64_t, int64_t, int64_t, \
+                           Accumulator<T>*)
 TFO_FOR_EACH_FLOAT(TFO_INSTANTIATE);
 #undef TFO_INSTANTIATE
 

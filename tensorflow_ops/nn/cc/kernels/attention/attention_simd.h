@@ -70,12 +70,7 @@ TFO_PER_CPU_LEVEL(
     // Writes a . b for each row; in a and b, rows are `stride` apart.
     template <typename T>
     void DotRows(const T* a, const T* b, int64_t stride, int64_t count,
-                 int64_t columns, Accumulator<T>* dots);
-
-    // The greatest magnitude of these rows' numbers, or infinity or NaN if a
-    // number is.
-    template <typename T> Accumulator<T> GreatestMagnitude(
-        const T* rows, int64_t stride, int64_t count, int64_t columns);)
+                 int64_t columns, Accumulator<T>* dots);)
 
 }  // namespace tfo
 
