@@ -74,7 +74,7 @@ struct DeformConvGradArgs : DeformConvInputs<T> {  // does not read bias
 // filters[i, j, c] * mask * features[y * stride_y - top + i * dilation_y +
 // offset_y, ...][c], bilinear, pixels outside being 0. A NaN offset makes its
 // output NaN. The GPU needs scratch of DeformConvScratchBytes<T>, and rounds
-// samples to T.
+// samples to T; the level amx rounds those of BFloat16.
 template <typename T>
 Error DeformConv(const Cpu& cpu, const DeformConvArgs<T>& args);
 template <typename T>

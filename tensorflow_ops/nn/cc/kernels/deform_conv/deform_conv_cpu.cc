@@ -12,7 +12,7 @@ namespace tfo {
 namespace {
 
 // The filters as panels, a group after the other: blocks of kGemmDepth rows.
-template <typename T>
+template <typename T, typename P>
 class PackedFilters {
  public:
   using C = Accumulator<T>;
@@ -20,40 +20,43 @@ class PackedFilters {
       : depth_(DepthOf(args)),
         columns_(args.out_channels / args.groups),
         padded_(RoundUp(columns_, TFO_DISPATCH(PanelColumns<C>)())),
-        panels_(args.groups * depth_ * padded_) {
-    const auto pack = TFO_DISPATCH(PackPanels<T>);
+        panels_(args.groups * PackCount<P>(depth_) * padded_) {
     const int64_t blocks = DivideUp(depth_, kGemmDepth);
     cpu.ParallelFor(
         args.groups * blocks, 1.0 * kGemmDepth * padded_,
         [&](int64_t begin, int64_t end) {
           for (int64_t i = begin; i < end; ++i) {
             const int64_t group = i / blocks, k = i % blocks * kGemmDepth;
-            pack(filters + k * args.out_channels + group * columns_,
-                 args.out_channels, 1, std::min(kGemmDepth, depth_ - k),
-                 columns_, Block(group, k));
+            PackPanelsOf(filters + k * args.out_channels + group * columns_,
+                         args.out_channels, 1, std::min(kGemmDepth, depth_ - k),
+                         columns_, Block(group, k));
           }
         });
   }
   int64_t padded_columns() const { return padded_; }
-  C* Block(int64_t group, int64_t k) const {
-    return panels_.data() + (group * depth_ + k) * padded_;
+  P* Block(int64_t group, int64_t k) const {
+    return panels_.data() +
+           (group * PackCount<P>(depth_) + PackCount<P>(k)) * padded_;
   }
 
  private:
   const int64_t depth_, columns_, padded_;
-  Buffer<C> panels_;
+  Buffer<P> panels_;
 };
 
 // Outputs of a tile: its columns, sums and taps leave the features most of an
-// L2 cache of 1 MiB, and there are some tiles for each thread.
-template <typename T>
+// L2 cache of 1 MiB, or half of AMX's 2 MiB, and there are some tiles for each
+// thread.
+template <typename T, typename P>
 int64_t TileRows(const Cpu& cpu, const DeformConvShape& args,
                  int64_t padded_columns) {
   using C = Accumulator<T>;
   // A multiple of the rows that the product has in registers.
-  constexpr int64_t kRows = 42, kCacheBytes = 384 << 10;
+  constexpr int64_t kRows = kIsAmxPack<P> ? 32 : 42;
+  constexpr int64_t kCacheBytes = (kIsAmxPack<P> ? 1024 : 384) << 10;
   const int64_t bytes =
       sizeof(C) * (kGemmStride + padded_columns) +
+      (kIsAmxPack<P> ? sizeof(P) * deform_conv::kRowPacks<P> : 0) +
       sizeof(DeformTap<C>) * TapsOf(args) * args.offset_groups;
   const int64_t fit = kCacheBytes / bytes;
   const int64_t even =
@@ -61,18 +64,14 @@ int64_t TileRows(const Cpu& cpu, const DeformConvShape& args,
   return std::max<int64_t>(1, std::min(fit, even) / kRows) * kRows;
 }
 
-}  // namespace
-
-template <typename T>
-Error DeformConv(const Cpu& cpu, const DeformConvArgs<T>& args) {
+template <typename T, typename P>
+void Convolve(const Cpu& cpu, const DeformConvArgs<T>& args) {
   using C = Accumulator<T>;
-  if (args.batch * OutputsOf(args) * args.out_channels == 0) return nullptr;
-  const auto multiply = TFO_DISPATCH(MultiplyTile<C>);
   const auto narrow = TFO_DISPATCH(NarrowArray<T>);
-  const PackedFilters<T> filters(cpu, args, args.filters);
+  const PackedFilters<T, P> filters(cpu, args, args.filters);
   const int64_t padded = filters.padded_columns(), depth = DepthOf(args);
   const int64_t of_group = args.out_channels / args.groups;
-  const int64_t tile_rows = TileRows<T>(cpu, args, padded);
+  const int64_t tile_rows = TileRows<T, P>(cpu, args, padded);
   const int64_t tiles = DivideUp(OutputsOf(args), tile_rows);
   const std::vector<T> zeros(args.channels + kGemmStride);
   std::vector<C> bias(args.groups * padded);
@@ -82,9 +81,12 @@ Error DeformConv(const Cpu& cpu, const DeformConvArgs<T>& args) {
   cpu.ParallelFor(
       args.batch * tiles, tile_rows * deform_conv::CyclesPerOutput<T>(args),
       [&](int64_t begin, int64_t end) {
+        [[maybe_unused]] const ScopeOf<P> scope;
         const Buffer<DeformTap<C>> taps(tile_rows * TapsOf(args) *
                                         args.offset_groups);
         const Buffer<C> columns(tile_rows * kGemmStride);
+        const Buffer<P> packs(
+            kIsAmxPack<P> ? tile_rows * deform_conv::kRowPacks<P> : 0);
         const Buffer<C> sums(tile_rows * padded);
         for (int64_t unit = begin; unit < end; ++unit) {
           const int64_t image = unit / tiles, first = unit % tiles * tile_rows;
@@ -103,8 +105,16 @@ Error DeformConv(const Cpu& cpu, const DeformConvArgs<T>& args) {
               deform_conv::SampleBlock(args, features, group, k, k + block,
                                        taps.data(), rows, zeros.data(),
                                        columns.data());
-              multiply(columns.data(), rows, block, filters.Block(group, k),
-                       padded, true, sums.data(), padded);
+              const P* a;
+              if constexpr (kIsAmxPack<P>) {
+                deform_conv::PackRows(columns.data(), kGemmStride, rows, block,
+                                      packs.data());
+                a = packs.data();
+              } else {
+                a = columns.data();
+              }
+              deform_conv::Multiply(a, rows, block, filters.Block(group, k),
+                                    padded, true, sums.data(), padded);
             }
             T* const to =
                 args.output +
@@ -117,6 +127,16 @@ Error DeformConv(const Cpu& cpu, const DeformConvArgs<T>& args) {
           }
         }
       });
+}
+
+}  // namespace
+
+template <typename T>
+Error DeformConv(const Cpu& cpu, const DeformConvArgs<T>& args) {
+  if (args.batch * OutputsOf(args) * args.out_channels == 0) return nullptr;
+  deform_conv::WithPacks<T>(cpu, args, nullptr, [&](auto pack) {
+    Convolve<T, decltype(pack)>(cpu, args);
+  });
   return nullptr;
 }
 

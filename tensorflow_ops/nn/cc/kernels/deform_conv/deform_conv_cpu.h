@@ -1,12 +1,15 @@
 // Shared by the forward and the backward pass of deform_conv.h on the CPU:
-// taps, tiles of outputs, blocks of columns.
+// taps, tiles of outputs, blocks of columns, products by packs P: numbers, or
+// those of AMX.
 #ifndef TENSORFLOW_OPS_NN_CC_KERNELS_DEFORM_CONV_DEFORM_CONV_CPU_H_
 #define TENSORFLOW_OPS_NN_CC_KERNELS_DEFORM_CONV_DEFORM_CONV_CPU_H_
 
 #include <algorithm>
 #include <cstdint>
+#include <type_traits>
 #include <vector>
 
+#include "tensorflow_ops/core/cc/amx_gemm_simd.h"
 #include "tensorflow_ops/core/cc/gemm_simd.h"
 #include "tensorflow_ops/core/cc/int_math.h"
 #include "tensorflow_ops/core/cc/scratch.h"
@@ -88,6 +91,89 @@ void SampleBlock(const DeformConvShape& args, const T* image, int64_t group,
                {image + segment.channel, args.channels, segment.count, zeros},
                columns + column - begin);
       });
+}
+
+// Packs of a row of a product's operand a, which has kGemmDepth numbers.
+template <typename P>
+inline constexpr int64_t kRowPacks =
+    kIsAmxPack<P> ? kGemmDepth / kPackNumbers<P> : kGemmStride;
+
+// Packs a row for each of `rows`, `stride` apart.
+template <typename T, typename P>
+void PackRows(const T* a, int64_t stride, int64_t rows, int64_t depth,
+              P* packs) {
+  if constexpr (kIsAmxPack<P>) {
+    cpu_avx512::PackAmxRows(a, stride, 1, rows, depth, kRowPacks<P>, packs);
+  } else {
+    TFO_DISPATCH(PackTile<T>)(a, stride, rows, depth, packs);
+  }
+}
+
+// c = a * b, or c += with `add`. Of AMX, c has whole tiles of rows.
+template <typename P, typename C>
+void Multiply(const P* a, int64_t rows, int64_t depth, const P* panels,
+              int64_t columns, bool add, C* c, int64_t c_stride) {
+  if constexpr (kIsAmxPack<P>) {
+    cpu_avx512::MultiplyAmx(a, kRowPacks<P>, rows, PackCount<P>(depth), panels,
+                            columns, add, c, c_stride);
+  } else {
+    TFO_DISPATCH(MultiplyTile<P>)
+    (a, rows, depth, panels, columns, add, c, c_stride);
+  }
+}
+
+// The greatest magnitude of n numbers, or infinity or NaN if one is.
+template <typename T>
+double GreatestOf(const Cpu& cpu, const T* numbers, int64_t n) {
+  constexpr int64_t kBlock = 1 << 14;
+  std::vector<float> greatest(DivideUp(n, kBlock));
+  cpu.ParallelFor(greatest.size(), kBlock / 4, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      greatest[i] = TFO_DISPATCH(GreatestMagnitude<T>)(
+          numbers + i * kBlock, 0, 1, std::min(kBlock, n - i * kBlock));
+    }
+  });
+  return TFO_DISPATCH(GreatestMagnitude<float>)(greatest.data(), 0, 1,
+                                                greatest.size());
+}
+
+// Whether tiles multiply these numbers, with d_output for gradients. Three
+// terms need finite numbers, products that do not overflow, and terms of them
+// that are normal numbers unless they are too small to matter. Of small depths,
+// their products take longer than those of numbers.
+template <typename T>
+bool FitTiles(const Cpu& cpu, const DeformConvInputs<T>& args,
+              const T* d_output) {
+  if (std::is_same_v<T, BFloat16>) return true;
+  const int64_t of_group = args.out_channels / args.groups;
+  const int64_t depth =
+      d_output == nullptr ? DepthOf(args) : std::min(DepthOf(args), of_group);
+  if (depth < 16) return false;
+  const auto fits = [](double x) {
+    return x == 0 || (0x1p-40 <= x && x <= 0x1p40);
+  };
+  const int64_t outputs = args.batch * OutputsOf(args);
+  const int64_t taps = outputs * TapsOf(args) * args.offset_groups;
+  const double mask =
+      args.mask == nullptr ? 1 : GreatestOf(cpu, args.mask, taps);
+  return fits(mask * GreatestOf(cpu, args.features,
+                                args.batch * PixelsOf(args) * args.channels)) &&
+         fits(GreatestOf(cpu, args.filters,
+                         DepthOf(args) * args.out_channels)) &&
+         (d_output == nullptr ||
+          fits(GreatestOf(cpu, d_output, outputs * args.out_channels)));
+}
+
+// Calls run(P()) for the packs of all products on this processor.
+template <typename T, typename Run>
+void WithPacks(const Cpu& cpu, const DeformConvInputs<T>& args,
+               const T* d_output, const Run& run) {
+  if constexpr (!std::is_same_v<T, double>) {
+    TFO_IF_CPU_AVX512(if (HasTileProducts() && FitTiles(cpu, args, d_output)) {
+      return run(AmxPackOf<T>());
+    })
+  }
+  run(Accumulator<T>());
 }
 
 }  // namespace deform_conv

@@ -24,7 +24,7 @@ C Mix(C a, C b, C fraction) {
 // it those to offsets and mask; then they share the channels and add the
 // columns to the features. Sums are in the order of outputs and taps, whatever
 // the waves.
-template <typename T>
+template <typename T, typename P>
 class ToFeatures {
  public:
   using C = Accumulator<T>;
@@ -35,20 +35,19 @@ class ToFeatures {
         group_stride_(RoundUp(DepthOf(args), TFO_DISPATCH(PanelColumns<C>)())),
         d_stride_(args.groups * group_stride_),
         per_output_(TapsOf(args) * args.offset_groups),
-        panels_(d_stride_ * outputs_),
+        panels_(d_stride_ * PackCount<P>(outputs_)),
         zeros_(args.channels + kGemmStride) {
     // The filters, transposed.
-    const auto pack = TFO_DISPATCH(PackPanels<T>);
     const int64_t blocks = DivideUp(outputs_, kGemmDepth);
     cpu.ParallelFor(args.groups * blocks, 2.0 * kGemmDepth * group_stride_,
                     [&](int64_t begin, int64_t end) {
                       for (int64_t i = begin; i < end; ++i) {
                         const int64_t group = i / blocks;
                         const int64_t o = i % blocks * kGemmDepth;
-                        pack(args.filters + group * outputs_ + o, 1,
-                             args.out_channels,
-                             std::min(kGemmDepth, outputs_ - o), DepthOf(args),
-                             Panels(group, o));
+                        PackPanelsOf(args.filters + group * outputs_ + o, 1,
+                                     args.out_channels,
+                                     std::min(kGemmDepth, outputs_ - o),
+                                     DepthOf(args), Panels(group, o));
                       }
                     });
   }
@@ -57,7 +56,8 @@ class ToFeatures {
     const int64_t outputs = OutputsOf(args_);
     const int64_t wave =
         std::min(outputs, int64_t{kTileRows} * 2 * cpu.num_threads);
-    const Buffer<C> d_columns(wave * d_stride_ + kGemmStride);
+    const Buffer<C> d_columns(RoundUp(wave, kAmxRows) * d_stride_ +
+                              kGemmStride);
     const Buffer<DeformTap<C>> taps(wave * per_output_);
     T* const d_features =
         args_.d_features + image * PixelsOf(args_) * args_.channels;
@@ -77,7 +77,8 @@ class ToFeatures {
       cpu.ParallelFor(
           DivideUp(rows, kTileRows), kTileRows * cycles,
           [&](int64_t begin, int64_t end) {
-            const Buffer<C> upstream(kTileRows * kGemmStride);
+            [[maybe_unused]] const ScopeOf<P> scope;
+            const Buffer<P> upstream(kTileRows * deform_conv::kRowPacks<P>);
             std::vector<C> dots(4 * kTileRows * per_output_);
             for (int64_t tile = begin; tile < end; ++tile) {
               const int64_t at = tile * kTileRows;
@@ -108,23 +109,24 @@ class ToFeatures {
  private:
   static constexpr bool kInPlace = sizeof(C) == sizeof(T);
   // Outputs of a tile: a multiple of the rows in registers.
-  static constexpr int kTileRows = 84;
+  static constexpr int kTileRows = kIsAmxPack<P> ? 128 : 84;
 
-  C* Panels(int64_t group, int64_t o) const {
-    return panels_.data() + (group * outputs_ + o) * group_stride_;
+  P* Panels(int64_t group, int64_t o) const {
+    return panels_.data() +
+           (group * PackCount<P>(outputs_) + PackCount<P>(o)) * group_stride_;
   }
 
   // Writes the gradient to the columns of `rows` outputs.
-  void Columns(int64_t first, int64_t rows, C* upstream, C* d_columns) const {
-    const auto pack = TFO_DISPATCH(PackTile<T>);
-    const auto multiply = TFO_DISPATCH(MultiplyTile<C>);
+  void Columns(int64_t first, int64_t rows, P* upstream, C* d_columns) const {
     for (int64_t group = 0; group < args_.groups; ++group) {
       for (int64_t o = 0; o < outputs_; o += kGemmDepth) {
         const int64_t block = std::min(kGemmDepth, outputs_ - o);
-        pack(args_.d_output + first * args_.out_channels + group * outputs_ + o,
-             args_.out_channels, rows, block, upstream);
-        multiply(upstream, rows, block, Panels(group, o), group_stride_, o > 0,
-                 d_columns + group * group_stride_, d_stride_);
+        deform_conv::PackRows(
+            args_.d_output + first * args_.out_channels + group * outputs_ + o,
+            args_.out_channels, rows, block, upstream);
+        deform_conv::Multiply(upstream, rows, block, Panels(group, o),
+                              group_stride_, o > 0,
+                              d_columns + group * group_stride_, d_stride_);
       }
     }
   }
@@ -206,13 +208,13 @@ class ToFeatures {
   const int64_t outputs_;                  // output channels of a group
   const int64_t group_stride_, d_stride_;  // columns of a group, of all
   const int64_t per_output_;               // taps of an output
-  const Buffer<C> panels_;
+  const Buffer<P> panels_;
   const std::vector<T> zeros_;
 };
 
 // The gradient to filters. An owner has some columns, of a group, and one of
 // few parts of the outputs, and samples them again.
-template <typename T>
+template <typename T, typename P>
 class ToFilters {
  public:
   using C = Accumulator<T>;
@@ -239,51 +241,55 @@ class ToFilters {
       width /= 2;
     }
     const int64_t blocks = DivideUp(depth, width);
-    const int64_t size = args_.groups * depth * padded_;
+    const int64_t rows = RoundUp(depth, kAmxRows);
+    const int64_t size = args_.groups * rows * padded_;
     const Buffer<C> sums(parts_ * size);
     cpu.ParallelFor(
         args_.groups * blocks * parts_,
         1.0 * args_.batch * OutputsOf(args_) / parts_ * width * padded_ / 16,
         [&](int64_t begin, int64_t end) {
+          [[maybe_unused]] const ScopeOf<P> scope;
           const Buffer<DeformTap<C>> taps(kTileRows * TapsOf(args_) *
                                           args_.offset_groups);
           const Buffer<C> columns(kTileRows * kGemmStride);
-          const Buffer<C> upstream(kTileRows * padded_);
+          const Buffer<P> packs(
+              kIsAmxPack<P> ? kGemmDepth * deform_conv::kRowPacks<P> : 0);
+          const Buffer<P> upstream(PackCount<P>(kTileRows) * padded_);
           for (int64_t unit = begin; unit < end; ++unit) {
             const int64_t part = unit % parts_;
             const int64_t group = unit / parts_ / blocks;
             const int64_t k = unit / parts_ % blocks * width;
             SumPart(part, group, k, std::min(depth, k + width), taps.data(),
-                    columns.data(), upstream.data(),
-                    sums.data() + part * size + (group * depth + k) * padded_);
+                    columns.data(), packs.data(), upstream.data(),
+                    sums.data() + part * size + (group * rows + k) * padded_);
           }
         });
-    cpu.ParallelFor(args_.groups * depth, 1.0 * parts_ * outputs_,
-                    [&](int64_t begin, int64_t end) {
-                      const auto narrow = TFO_DISPATCH(NarrowArray<T>);
-                      for (int64_t row = begin; row < end; ++row) {
-                        C* const sum = sums.data() + row * padded_;
-                        for (int64_t part = 1; part < parts_; ++part) {
-                          for (int64_t i = 0; i < outputs_; ++i) {
-                            sum[i] += sum[part * size + i];
-                          }
-                        }
-                        narrow(sum,
-                               args_.d_filters +
-                                   row % depth * args_.out_channels +
-                                   row / depth * outputs_,
-                               outputs_);
-                      }
-                    });
+    cpu.ParallelFor(
+        args_.groups * depth, 1.0 * parts_ * outputs_,
+        [&](int64_t begin, int64_t end) {
+          const auto narrow = TFO_DISPATCH(NarrowArray<T>);
+          for (int64_t row = begin; row < end; ++row) {
+            C* const sum =
+                sums.data() + (row / depth * rows + row % depth) * padded_;
+            for (int64_t part = 1; part < parts_; ++part) {
+              for (int64_t i = 0; i < outputs_; ++i) {
+                sum[i] += sum[part * size + i];
+              }
+            }
+            narrow(sum,
+                   args_.d_filters + row % depth * args_.out_channels +
+                       row / depth * outputs_,
+                   outputs_);
+          }
+        });
   }
 
  private:
-  static constexpr int kTileRows = 252;
+  static constexpr int kTileRows = kIsAmxPack<P> ? 256 : 252;
 
   void SumPart(int64_t part, int64_t group, int64_t begin, int64_t end,
-               DeformTap<C>* taps, C* columns, C* upstream, C* sums) const {
-    const auto pack = TFO_DISPATCH(PackPanels<T>);
-    const auto multiply = TFO_DISPATCH(MultiplyTransposedTile<C>);
+               DeformTap<C>* taps, C* columns, P* packs, P* upstream,
+               C* sums) const {
     const int64_t all = args_.batch * tiles_;
     const int64_t first_tile = all * part / parts_;
     std::fill_n(sums, (end - begin) * padded_, C{0});
@@ -295,12 +301,19 @@ class ToFilters {
       deform_conv::SampleBlock(
           args_, args_.features + image * PixelsOf(args_) * args_.channels,
           group, begin, end, taps, rows, zeros_.data(), columns);
-      pack(args_.d_output +
-               (image * OutputsOf(args_) + first) * args_.out_channels +
-               group * outputs_,
-           args_.out_channels, 1, rows, outputs_, upstream);
-      multiply(columns, end - begin, rows, upstream, padded_, true, sums,
-               padded_);
+      PackPanelsOf(args_.d_output +
+                       (image * OutputsOf(args_) + first) * args_.out_channels +
+                       group * outputs_,
+                   args_.out_channels, 1, rows, outputs_, upstream);
+      if constexpr (kIsAmxPack<P>) {
+        cpu_avx512::PackAmxRows(columns, 1, kGemmStride, end - begin, rows,
+                                deform_conv::kRowPacks<P>, packs);
+        deform_conv::Multiply(packs, end - begin, rows, upstream, padded_, true,
+                              sums, padded_);
+      } else {
+        TFO_DISPATCH(MultiplyTransposedTile<C>)
+        (columns, end - begin, rows, upstream, padded_, true, sums, padded_);
+      }
     }
   }
 
@@ -336,11 +349,9 @@ void ToBias(const Cpu& cpu, const DeformConvGradArgs<T>& args) {
       });
 }
 
-}  // namespace
-
-template <typename T>
-Error DeformConvGrad(const Cpu& cpu, const DeformConvGradArgs<T>& args) {
-  const ToFeatures<T> to_features(cpu, args);
+template <typename T, typename P>
+void ToOperands(const Cpu& cpu, const DeformConvGradArgs<T>& args) {
+  const ToFeatures<T, P> to_features(cpu, args);
   if (args.batch >= 2 * cpu.num_threads) {
     cpu.ParallelFor(args.batch,
                     OutputsOf(args) * deform_conv::CyclesPerOutput<T>(args),
@@ -354,7 +365,16 @@ Error DeformConvGrad(const Cpu& cpu, const DeformConvGradArgs<T>& args) {
       to_features.Run(cpu, image);
     }
   }
-  ToFilters<T>(args).Run(cpu);
+  ToFilters<T, P>(args).Run(cpu);
+}
+
+}  // namespace
+
+template <typename T>
+Error DeformConvGrad(const Cpu& cpu, const DeformConvGradArgs<T>& args) {
+  deform_conv::WithPacks<T>(cpu, args, args.d_output, [&](auto pack) {
+    ToOperands<T, decltype(pack)>(cpu, args);
+  });
   if (args.d_bias != nullptr) ToBias(cpu, args);
   return nullptr;
 }

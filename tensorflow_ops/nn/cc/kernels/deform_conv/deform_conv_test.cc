@@ -2,9 +2,12 @@
 #include "tensorflow_ops/nn/cc/kernels/deform_conv/deform_conv.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <utility>
 #include <vector>
 
+#include "tensorflow_ops/core/cc/cpu_dispatch.h"
 #include "tensorflow_ops/core/cc/gpu_testing.h"
 
 namespace tfo {
@@ -72,7 +75,7 @@ struct Result {
 };
 
 // Adds one tap of an output: `at` is its place among offsets. round: kernels
-// for GPUs multiply samples of T.
+// for GPUs multiply samples of T, as tiles do those of BFloat16.
 template <typename T>
 void AddTap(const Problem<T>& p, int64_t output, int64_t tap, int64_t group,
             bool round, Result* result) {
@@ -239,9 +242,9 @@ void Check(const Device& device, const Problem<T>& p,
   const testing::Case of_test(caller, testing::NameOf<T>(), "features ",
                               p.features.size(), ", outputs ",
                               p.d_output.size(), ", mask ", p.has_mask);
-  for (const Outputs<T>& outputs : Run(device, p)) {
-    outputs.Expect(p, /*round_samples=*/std::is_same_v<Device, Gpu>);
-  }
+  const bool rounds = std::is_same_v<Device, Gpu> ||
+                      (std::is_same_v<T, BFloat16> && HasTileProducts());
+  for (const Outputs<T>& outputs : Run(device, p)) outputs.Expect(p, rounds);
 }
 
 // batch, height, width, channels, out height, width, channels, kernel,
@@ -274,7 +277,7 @@ TFO_TEST(DeformConv, EqualsDoubleLoops) {
     Check(Cpu(), MakeProblem<float>(args, true, true));
     Check(Cpu(), MakeProblem<double>(args, true, false));
   }
-  for (const DeformConvShape& args : {kPlain, kGroups}) {
+  for (const DeformConvShape& args : {kPlain, kGroups, kPackedGroups}) {
     Check(Cpu(), MakeProblem<float>(args, false, false));
     Check(Cpu(), MakeProblem<Half>(args, true, true));
     Check(Cpu(), MakeProblem<BFloat16>(args, true, true));
@@ -341,6 +344,77 @@ TFO_TEST(DeformConv, SumsOfManyOutputsEqualDoubleLoops) {
   args.batch = 34;
   args.offset_groups = 1;
   Check(Cpu(), MakeProblem<float>(args, true, true));
+  Check(Cpu(), MakeProblem<BFloat16>(args, true, true));
+}
+
+// Operands of 2^36 and 2^-36, and their unscaled results.
+TFO_TEST(DeformConv, ScalesResultsWithOperands) {
+  for (const float scale : {0x1p36f, 0x1p-36f}) {
+    const Problem<float> p = MakeProblem<float>(kPackedGroups, true, false);
+    const auto multiply = [](GpuVector<float>& values, float factor) {
+      for (float& value : values) value *= factor;
+    };
+    Problem<float> scaled = p;
+    for (auto* operand : {&scaled.features, &scaled.filters, &scaled.d_output})
+      multiply(*operand, scale);
+    Outputs<float> outputs = Run(Cpu(), scaled)[0];
+    for (auto* result : {&outputs.output, &outputs.features, &outputs.filters,
+                         &outputs.mask, &outputs.offsets}) {
+      multiply(*result, 1 / scale);
+      multiply(*result, 1 / scale);
+    }
+    multiply(outputs.mask, 1 / scale);
+    multiply(outputs.offsets, 1 / scale);
+    outputs.Expect(p, false);
+  }
+}
+
+// Results at the levels amx and avx512, of a problem whose operand has this
+// number, or is all multiplied by it if it is tiny.
+template <typename T>
+std::pair<Outputs<T>, Outputs<T>> RunWild(int operand, float wild) {
+  Problem<T> p = MakeProblem<T>(kPackedGroups, true, false);
+  GpuVector<T>& values =
+      *std::array{&p.features, &p.mask, &p.filters, &p.d_output}[operand];
+  values[values.size() / 2] = Narrow<T>(wild);
+  for (T& value : values) {
+    if (std::abs(wild) < 0x1p-40f) value = Narrow<T>(Widen(value) * wild);
+  }
+  const Outputs<T> tiles = Run(Cpu(), p)[0];
+  SetActiveCpuLevelForTesting(CpuLevel::kAvx512);
+  const Outputs<T> vectors = Run(Cpu(), p)[0];
+  SetActiveCpuLevelForTesting(CpuLevel::kAmx);
+  return {tiles, vectors};
+}
+
+// Numbers of three terms that are not finite, too large or too small take the
+// path of the level avx512. Of bfloat16, what is not finite stays in its place.
+TFO_TEST(DeformConv, TilesMultiplyWhatFits) {
+  if (!HasTileProducts()) return;
+  for (int operand = 0; operand < 4; ++operand) {
+    for (const float wild : {1.0f, NAN, INFINITY, 0x1p41f, 0x1p-50f}) {
+      const testing::Case of_test({}, "operand ", operand, ", ", wild);
+      const auto [tiles, vectors] = RunWild<float>(operand, wild);
+      const bool fits = wild == 1;
+      // The forward pass does not read d_output.
+      TFO_EXPECT_EQ(HaveSameBits(tiles.output, vectors.output),
+                    !fits && operand < 3);
+      TFO_EXPECT_EQ(HaveSameBits(tiles.features, vectors.features), !fits);
+      TFO_EXPECT_EQ(HaveSameBits(tiles.filters, vectors.filters), !fits);
+    }
+    for (const float wild : {NAN, INFINITY, -INFINITY}) {
+      const testing::Case of_test({}, "bfloat16 operand ", operand, ", ", wild);
+      const auto [tiles, vectors] = RunWild<BFloat16>(operand, wild);
+      const auto expect = [](const auto& actual, const auto& expected) {
+        std::vector<double> wide;
+        for (const auto value : expected) wide.push_back(Widen(value));
+        ExpectClose("result", actual, wide);
+      };
+      expect(tiles.output, vectors.output);
+      expect(tiles.features, vectors.features);
+      expect(tiles.filters, vectors.filters);
+    }
+  }
 }
 
 // NaN, infinite and huge offsets.
