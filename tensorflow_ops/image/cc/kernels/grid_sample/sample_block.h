@@ -36,15 +36,18 @@ TFO_INLINE Vector<T> Gather(const T* image, const int32_t* pixel,
 // at most `last_pixel`, and the first at least `first_pixel`. If so, the taps
 // are pixels p, p + 1, p + width and p + width + 1.
 template <typename C>
-TFO_INLINE void AllTapsInside(const SampleTaps<C>& taps, int32_t first_pixel,
+TFO_INLINE bool AllTapsInside(const SampleTaps<C>& taps, int32_t first_pixel,
                               int32_t last_pixel, int64_t count,
                               int32_t* simple) {
+  int32_t all = 1;
   for (int64_t i = 0; i < count; ++i) {
     simple[i] = (taps.weight[0][i] != 0) & (taps.weight[1][i] != 0) &
                 (taps.weight[2][i] != 0) & (taps.weight[3][i] != 0) &
                 (taps.pixel[0][i] >= first_pixel) &
                 (taps.pixel[3][i] <= last_pixel);
+    all &= simple[i];
   }
+  return all != 0;
 }
 
 }  // namespace TFO_CPU_NAMESPACE
