@@ -159,10 +159,6 @@ inline void CheckAligned(const void* address, size_t bytes) {
   std::abort();
 }
 
-// Of a block whose kernel asks for more than the usual. Small, so that tests
-// also reach the code for data that does not fit.
-constexpr int kSharedBytes = 96 << 10;
-constexpr int kSharedBytesUnasked = 48 << 10;
 struct alignas(16) SharedWord {
   char bytes[16];
 };

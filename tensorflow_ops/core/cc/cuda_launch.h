@@ -8,6 +8,11 @@
 #include "tensorflow_ops/core/cc/cuda_emulation.h"
 #else
 #include <cuda_runtime_api.h>
+
+#include <cstdio>
+#include <mutex>
+#include <set>
+#include <utility>
 #endif
 
 #include <cstdint>
@@ -145,8 +150,50 @@ __device__ inline void* DynamicShared() {
 // __shared__ variables, and that the system takes of each block.
 inline constexpr int kOtherShared = 2 << 10;
 
+// The most DynamicShared of a block: sm_75 has 64 kB.
+inline constexpr int kMaxDynamicShared = (64 << 10) - kOtherShared;
+
+#ifndef TFO_CUDA_EMULATION
+namespace cuda_launch_internal {
+// Describes an error, and clears CUDA's record of it, which the next launch
+// would report again. The text is valid until the thread's next error.
+inline Error Describe(cudaError_t error, const void* kernel, unsigned grid,
+                      unsigned block, int shared_bytes) {
+  const char* name = "?";
+#if CUDART_VERSION >= 12030
+  if (cudaFuncGetName(&name, kernel) != cudaSuccess) name = "?";
+#endif
+  static thread_local char text[1024];
+  std::snprintf(text, sizeof(text),
+                "%s: %u blocks of %u threads and %d bytes of dynamic shared "
+                "memory, kernel %s",
+                cudaGetErrorString(error), grid, block, shared_bytes, name);
+  cudaGetLastError();
+  return text;
+}
+
+// Lets blocks of `kernel` have kMaxDynamicShared on the current device. Once,
+// and not each launch's own bytes: another thread may launch the same kernel in
+// between.
+inline cudaError_t AskForShared(const void* kernel) {
+  static std::mutex mutex;
+  static auto& asked = *new std::set<std::pair<const void*, int>>;
+  int device = 0;
+  cudaError_t error = cudaGetDevice(&device);
+  if (error != cudaSuccess) return error;
+  const std::lock_guard<std::mutex> lock(mutex);
+  if (asked.count({kernel, device}) != 0) return cudaSuccess;
+  error = cudaFuncSetAttribute(
+      kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kMaxDynamicShared);
+  if (error == cudaSuccess) asked.insert({kernel, device});
+  return error;
+}
+}  // namespace cuda_launch_internal
+#endif
+
 // Enqueues kernel(args...) on grid x block threads; each block has
-// `shared_bytes` of DynamicShared. Returns null or the launch's error.
+// `shared_bytes` of DynamicShared, at most kMaxDynamicShared. Returns null or
+// the launch's error.
 template <typename... Parameters, typename... Arguments>
 Error LaunchWithShared([[maybe_unused]] const Gpu& gpu, unsigned grid,
                        unsigned block, int shared_bytes,
@@ -157,24 +204,23 @@ Error LaunchWithShared([[maybe_unused]] const Gpu& gpu, unsigned grid,
   const bool ask = shared_bytes + kOtherShared > (48 << 10);
 #ifdef TFO_CUDA_EMULATION
   cuda_emulation::Run(grid, block, shared_bytes,
-                      (ask ? cuda_emulation::kSharedBytes
-                           : cuda_emulation::kSharedBytesUnasked) -
-                          kOtherShared,
+                      ask ? kMaxDynamicShared : (48 << 10) - kOtherShared,
                       [&] { kernel(arguments...); });
   return nullptr;
 #else
-  if (ask) {
-    const cudaError_t error = cudaFuncSetAttribute(
-        reinterpret_cast<const void*>(kernel),
-        cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes);
-    if (error != cudaSuccess) return cudaGetErrorString(error);
+  const void* const function = reinterpret_cast<const void*>(kernel);
+  cudaError_t error =
+      ask ? cuda_launch_internal::AskForShared(function) : cudaSuccess;
+  if (error == cudaSuccess) {
+    cudaStream_t stream = static_cast<cudaStream_t>(gpu.stream);
+    // clang-format off
+    kernel<<<grid, block, shared_bytes, stream>>>(arguments...);
+    // clang-format on
+    error = cudaGetLastError();
   }
-  cudaStream_t stream = static_cast<cudaStream_t>(gpu.stream);
-  // clang-format off
-  kernel<<<grid, block, shared_bytes, stream>>>(arguments...);
-  // clang-format on
-  const cudaError_t error = cudaGetLastError();
-  return error == cudaSuccess ? nullptr : cudaGetErrorString(error);
+  if (error == cudaSuccess) return nullptr;
+  return cuda_launch_internal::Describe(error, function, grid, block,
+                                        shared_bytes);
 #endif
 }
 
@@ -195,7 +241,9 @@ inline Error EnqueueZeros([[maybe_unused]] const Gpu& gpu, void* data,
 #else
   const cudaError_t error =
       cudaMemsetAsync(data, 0, bytes, static_cast<cudaStream_t>(gpu.stream));
-  return error == cudaSuccess ? nullptr : cudaGetErrorString(error);
+  if (error == cudaSuccess) return nullptr;
+  cudaGetLastError();  // else the next launch would report it again
+  return cudaGetErrorString(error);
 #endif
 }
 
