@@ -19,6 +19,10 @@ MAX_FLOAT32 = float(np.finfo(np.float32).max)
 MAX_INT32 = 2**31 - 1
 _MAX_FLOAT64 = float(np.finfo(np.float64).max)
 
+# For constants that a GPU's kernels read in host memory, and for checks that end there: on the GPU, TensorFlow would
+# compute all but int32 in device memory, and the copy back waits for all of its work.
+_HOST = "CPU:0"
+
 
 # Python values.
 
@@ -130,9 +134,10 @@ def int_scalar(name, value, minimum):
     # np.ndim: the value of a string is bytes, not an array.
     if known is not None and np.ndim(known) == 0:
         return static_int(name, to_python(known), minimum)
-    wide = _scalar(name, tensor_of_kind(name, value, tf.int64))
-    is_valid = (wide >= minimum) & (wide <= MAX_INT32)
-    return tf.cast(checked(name, wide, is_valid, f"an int in [{minimum}, {MAX_INT32}]"), tf.int32)
+    with tf.device(_HOST):
+        wide = _scalar(name, tensor_of_kind(name, value, tf.int64))
+        is_valid = (wide >= minimum) & (wide <= MAX_INT32)
+        return tf.cast(checked(name, wide, is_valid, f"an int in [{minimum}, {MAX_INT32}]"), tf.int32)
 
 
 def number(name, value, expected="a finite number", fits=lambda value: True):
@@ -140,8 +145,9 @@ def number(name, value, expected="a finite number", fits=lambda value: True):
     if is_tensor(value):
         known = tf.get_static_value(value)
         if known is None or np.ndim(known) != 0:
-            tensor = _scalar(name, tensor_of_kind(name, value, tf.float64))
-            return checked(name, tensor, tf.math.is_finite(tensor) & fits(tensor), expected)
+            with tf.device(_HOST):
+                tensor = _scalar(name, tensor_of_kind(name, value, tf.float64))
+                return checked(name, tensor, tf.math.is_finite(tensor) & fits(tensor), expected)
         value = known
     return static_number(name, value, expected, fits)
 
@@ -150,6 +156,13 @@ def constant_or_cast(value, dtype):
     """Returns a number or a tensor as a tensor of the dtype."""
     # tf.cast would convert a Python float to float32 first.
     return tf.cast(value, dtype) if is_tensor(value) else tf.constant(value, dtype)
+
+
+def in_host_memory(value, dtype):
+    """Returns a number or a tensor as a tensor of the dtype, for an input that a GPU's kernels read in host memory."""
+    with tf.device(_HOST):
+        known = static_value(value)
+        return cast(value, dtype) if known is None else tf.constant(known, dtype)
 
 
 def float32_parts(number):
@@ -282,14 +295,15 @@ def with_shape(name, tensor, expected, meaning):
         raise ValueError(f"{name} has shape {shape_text(tensor.shape)}, expected {text}: {meaning}")
     if rank is not None and all(n is None or None not in pair for n, *pair in zip(sizes, static, head, strict=True)):
         return tensor
-    shape = tf.shape(tensor)
-    count = tf.size(shape)
-    # More dims, for tensors of unknown rank with too few.
-    found = tf.concat([shape, tf.fill([len(sizes)], -1)], 0)[: len(sizes)]
-    wanted = tf.stack([found[i] if n is None else n for i, n in enumerate(sizes)])
-    fits = count >= len(sizes) if has_more else tf.equal(count, len(sizes))
-    valid = fits & tf.reduce_all(tf.equal(found, wanted))
-    shape = checked(f"the shape of {name}", shape, valid, f"{text}: {meaning}")
+    shape = tf.shape(tensor)  # not on the host, where the tensor would have to go
+    with tf.device(_HOST):
+        count = tf.size(shape)
+        # More dims, for tensors of unknown rank with too few.
+        found = tf.concat([shape, tf.fill([len(sizes)], -1)], 0)[: len(sizes)]
+        wanted = tf.stack([found[i] if n is None else n for i, n in enumerate(sizes)])
+        fits = count >= len(sizes) if has_more else tf.equal(count, len(sizes))
+        valid = fits & tf.reduce_all(tf.equal(found, wanted))
+        shape = checked(f"the shape of {name}", shape, valid, f"{text}: {meaning}")
     # Not a reshape, which TensorFlow removes where the rank decides the result.
     result = tf.slice(tensor, tf.zeros_like(shape), shape, name=re.sub(r"\W", "_", name))
     known = head.merge_with(static)

@@ -148,6 +148,22 @@ class CheckedInXlaTest(tf.test.TestCase):
             choose(tf.constant([-5]), tf.constant(True))
 
 
+class OnHostTest(tf.test.TestCase):
+    def test_checks_that_only_know_sizes_stay_on_the_host(self):
+        signature = [tf.TensorSpec(None), tf.TensorSpec([], tf.int64), tf.TensorSpec([])]
+
+        @tf.function(autograph=False, input_signature=signature)
+        def check(x, n, rate):
+            with tf.device("GPU:0"):
+                n, rate = arguments.int_scalar("n", n, 1), arguments.number("rate", rate, fits=lambda x: x > 0)
+                return arguments.with_shape("x", x, [n, 2, ...], "sizes"), rate
+
+        ops = check.get_concrete_function().graph.get_operations()
+        # Others have kernels in device memory only, from where results are copied, which waits.
+        in_host_memory = {"Shape", "Const", "Pack", "ZerosLike"}
+        self.assertLessEqual({op.type for op in ops if "GPU" in op.device}, in_host_memory | {"Slice", "EnsureShape"})
+
+
 class IntScalarTest(tf.test.TestCase):
     def test_an_int64_beyond_32_bits_is_refused(self):
         function = tf.function(lambda n: arguments.int_scalar("n", n, 1))

@@ -1,4 +1,7 @@
-"""Runs opcheck's test "gpu" on every public op: a GPU against the CPU. Tests it with a second CPU in place of a GPU."""
+"""Runs opcheck's test "gpu" on every public op: a GPU against the CPU. Tests it with a second CPU in place of a GPU.
+
+Also finds what would make a GPU wait, in graphs for one, which need none.
+"""
 
 import contextlib
 from unittest import mock
@@ -10,14 +13,32 @@ from absl.testing import parameterized
 tf.config.set_logical_device_configuration(
     tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration() for _ in range(2)]
 )
-from op_samples_testing import OP_SAMPLES  # noqa: E402
+from op_samples_testing import CALLS, OP_SAMPLES  # noqa: E402
+from tensorflow.python.framework import kernels  # noqa: E402
 
 import tensorflow_ops as tfo  # noqa: E402
-from tensorflow_ops.core.python import library  # noqa: E402
+from tensorflow_ops.core.python import gradients, library  # noqa: E402
 
 
 def _second_cpu_as_gpu():
     return mock.patch.object(tf.config, "list_logical_devices", return_value=tf.config.list_logical_devices("CPU")[1:])
+
+
+def _unknown(x):
+    return tf.TensorSpec([None] * x.shape.rank, x.dtype)
+
+
+def _ops_in(graph):
+    """Yields the ops of a graph and of its functions."""
+    yield from graph.get_operations()
+    for function in graph._functions.values():
+        yield from _ops_in(function.graph)
+
+
+def _read_on_host(op_type):
+    """Returns the inputs of an op that its kernels read in host memory."""
+    registered = kernels.get_registered_kernels_for_op(op_type).kernel
+    return {arg for kernel in registered if kernel.device_type == "CPU" for arg in kernel.host_memory_arg}
 
 
 _X = tf.constant([[0.5, -1.5, 2.0], [1.0, 0.25, -0.75]])
@@ -32,6 +53,25 @@ class SamplesTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual(result.status, "SUCCESS", result.detail)
         if not has_gpu:
             self.skipTest("there is no GPU: two CPUs agree")
+
+    @parameterized.parameters(*CALLS)
+    def test_no_constant_leaves_the_gpu(self, name):
+        inputs = CALLS[name].inputs
+
+        @tf.function(autograph=False)
+        def on_gpu(*tensors):
+            with tf.device("GPU:0"):
+                outputs, found = inputs.vjp(tensors, lambda outputs: [tf.ones_like(y) for y in outputs])
+            return [*outputs, *(x for x in found if x is not None)]
+
+        for op in _ops_in(on_gpu.get_concrete_function(*map(_unknown, inputs.tensors)).graph):
+            if not op.type.startswith("TensorflowOps>"):
+                continue
+            for arg, tensor in zip(gradients.input_names(op), op.inputs, strict=True):
+                # TensorFlow has int32 in host memory, others on the GPU: a copy from there waits for all of its work.
+                is_known = tf.get_static_value(tensor) is not None
+                if is_known and tensor.dtype != tf.int32 and arg in _read_on_host(op.type):
+                    self.assertIn("CPU:0", tensor.op.device, f"{arg} of {op.name}")
 
 
 def _is_on_gpu(x):

@@ -211,7 +211,7 @@ absl::Status RoiPoolGradGradShape(InferenceContext* c) {
 #define TFO_FEATURES_GRAD(features_shape, L)     \
   .Input("d_output: T")                          \
   TFO_BOXES                                      \
-  .Input(features_shape ": " L "int64")          \
+  .Input(features_shape ": " L "int32")          \
   .Output("d_features: " L "T")
 #define TFO_BOXES_GRAD(L)                        \
   .Input("d_output: T")                          \
@@ -240,7 +240,7 @@ REGISTER_OP("TensorflowOps>RoiPoolGrad")
     .Input("d_output: T")
     .Input("argmax: int32")
     TFO_BOXES
-    .Input("features_shape: int64")
+    .Input("features_shape: int32")
     .Output("d_features: T")
     TFO_ROI_ATTRS
     .SetShapeFn(RoiPoolGradShape)

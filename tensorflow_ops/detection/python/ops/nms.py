@@ -53,8 +53,7 @@ def _compared(boxes, scores):
 
 
 def _number(name, value, dtype, expected, fits):
-    value = arguments.number(name, value, expected, fits)
-    return value if isinstance(value, float) else tf.cast(value, dtype)
+    return arguments.in_host_memory(arguments.number(name, value, expected, fits), dtype)
 
 
 def _iou_threshold(value, dtype):
@@ -62,17 +61,15 @@ def _iou_threshold(value, dtype):
 
 
 def _score_threshold(value, dtype):
-    """Returns a float below infinity, or a tensor of the dtype; NaN for None: kernels then find all scores."""
+    """Returns a tensor of the dtype, below infinity; NaN for None: kernels then find all scores."""
     name, expected = "score_threshold", "None or a number below infinity"
-    if value is None:
-        return math.nan
-    known = arguments.to_python(arguments.static_value(value))
+    known = math.nan if value is None else arguments.to_python(arguments.static_value(value))
     if known is None:
-        tensor = arguments.tensor_of_kind(name, value, tf.float64)
-        return tf.cast(arguments.checked(name, tensor, tensor < math.inf, expected), dtype)
-    if isinstance(known, float) and known == -math.inf:
-        return known
-    return arguments.static_number(name, known, expected)
+        tensor = arguments.in_host_memory(arguments.tensor_of_kind(name, value, tf.float64), tf.float64)
+        known = arguments.checked(name, tensor, tensor < math.inf, expected)
+    elif value is not None and not (isinstance(known, float) and known == -math.inf):
+        known = arguments.static_number(name, known, expected)
+    return arguments.in_host_memory(known, dtype)
 
 
 def _sigma(value, dtype):

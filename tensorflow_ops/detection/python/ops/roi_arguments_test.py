@@ -198,13 +198,13 @@ class GradientOpsTest(parameterized.TestCase, tf.test.TestCase):
         ({"d_output": tf.zeros([2, 2, 12])}, "d_output"),
         ({"boxes": tf.zeros([1, 5])}, r"boxes must be \[K, 4\].*\[1,5\]"),
         ({"box_indices": tf.constant([2])}, r"box_indices\[0\] is 2, expected \[0, 2\)"),
-        ({"features_shape": tf.constant([2, 4, 5], tf.int64)}, "features_shape must have 4 sizes"),
-        ({"features_shape": tf.constant([2, -4, 5, 12], tf.int64)}, "-4"),
+        ({"features_shape": tf.constant([2, 4, 5])}, "features_shape must have 4 sizes"),
+        ({"features_shape": tf.constant([2, -4, 5, 12])}, "-4"),
     )
     def test_mismatched_inputs_raise(self, bad, message):
         arguments = {
             **{"d_output": tf.zeros([1, 2, 2, 12]), "boxes": tf.zeros([1, 4]), "box_indices": tf.constant([0])},
-            **{"features_shape": tf.constant(self._SHAPE, tf.int64), **bad},
+            **{"features_shape": tf.constant(self._SHAPE), **bad},
         }
         features = tf.zeros(self._SHAPE)
         by_position = (arguments["d_output"], features, arguments["boxes"], arguments["box_indices"])
@@ -222,7 +222,7 @@ class GradientOpsTest(parameterized.TestCase, tf.test.TestCase):
     def test_argmax_of_another_shape_raises(self):
         d_output, argmax, shape = tf.zeros([1, 2, 2, 3]), tf.zeros([1, 2, 3, 3], tf.int32), tf.constant([2, 4, 5, 3])
         with self.assertRaisesRegex(ValueError, r"argmax must have d_output's shape.*\[1,2,3,3\]"):
-            ops.tensorflow_ops_roi_pool_grad(d_output, argmax, [[0.0] * 4], [0], tf.cast(shape, tf.int64))
+            ops.tensorflow_ops_roi_pool_grad(d_output, argmax, [[0.0] * 4], [0], shape)
 
     def test_overflowing_features_shape_is_an_error_in_a_graph(self):
         # TensorFlow's tape, and XLA, would end the process for such shapes.
@@ -231,7 +231,7 @@ class GradientOpsTest(parameterized.TestCase, tf.test.TestCase):
                 ops.tensorflow_ops_roi_align_grad(tf.zeros([1, 2, 2, 1]), [[0.0] * 4], [0], features_shape=sizes)
 
     def test_position_sensitive_channels(self):
-        boxes, indices, shape = tf.zeros([1, 4]), tf.constant([0]), tf.constant(self._SHAPE, tf.int64)
+        boxes, indices, shape = tf.zeros([1, 4]), tf.constant([0]), tf.constant(self._SHAPE)
         for bins, channels in ((2, 12), (2, 4), (3, 1), (5, 1)):
             d_output = tf.zeros([1, bins, bins, channels])
             for op in (ops.tensorflow_ops_ps_roi_pool_grad, ops.tensorflow_ops_ps_roi_align_grad):
@@ -243,7 +243,7 @@ class GradientOpsTest(parameterized.TestCase, tf.test.TestCase):
     def test_empty_gradient_of_any_shape_gives_zeros(self):
         # An empty tensor may have a huge dim, over which no loop should run.
         boxes, indices, features = tf.constant([[0.0, 0.0, 3.0, 3.0]]), tf.constant([0]), tf.ones([1, 4, 4, 2])
-        shape = tf.constant([1, 4, 4, 2], tf.int64)
+        shape = tf.constant([1, 4, 4, 2])
         for dims in itertools.permutations((2**20, 0)):
             d_output = tf.zeros([1, *dims, 2])
             d_features = ops.tensorflow_ops_roi_align_grad(d_output, boxes, indices, shape)

@@ -15,10 +15,6 @@ from tensorflow_ops.core.python.gradients import call, input_names, is_needed, r
 from tensorflow_ops.core.python.library import ops
 
 
-def _shape(features):
-    return tf.shape(features, out_type=tf.int64)
-
-
 def _bins(pooled):
     """Returns (height, width) of a pooled tensor."""
     return tf.shape(pooled)[1:3]
@@ -46,7 +42,7 @@ def _register_average(name, function):
         *maps, boxes, box_indices, _ = op.inputs
         d_maps, d_boxes = [None] * len(maps), None
         if any(is_needed(op, i) for i in range(len(maps))):
-            shapes = features_of([_shape(m) for m in maps])
+            shapes = features_of([tf.shape(m) for m in maps])
             d_maps = tf.nest.flatten(call(to_features, op, d_output, boxes, box_indices, shapes))
         if to_boxes and is_needed(op, len(maps)):
             d_boxes = call(to_boxes, op, d_output, features_of(maps), boxes, box_indices)
@@ -79,7 +75,7 @@ for _name, _function in (
 
 def _pool_to_features(op, d_output, argmax, boxes, box_indices, features):
     """Adds each d_output to the pixel of its argmax, in a tensor of features' shape."""
-    return call(ops.tensorflow_ops_roi_pool_grad, op, d_output, argmax, boxes, box_indices, _shape(features))
+    return call(ops.tensorflow_ops_roi_pool_grad, op, d_output, argmax, boxes, box_indices, tf.shape(features))
 
 
 @tf.RegisterGradient("TensorflowOps>RoiPool")
@@ -156,9 +152,9 @@ def _convert(pfor_input):
     rows = tf.shape(tensors[indices_at])[1]
     if all_images:
         at = next(i for i, name in enumerate(names) if name in _IMAGES + _IMAGE_SHAPES)
-        images = tf.cast(tensors[at][0], tf.int32) if names[at] in _IMAGE_SHAPES else tf.shape(tensors[at])[1]
+        images = tensors[at][0] if names[at] in _IMAGE_SHAPES else tf.shape(tensors[at])[1]
         tensors[indices_at] = _offset_images(tensors[indices_at], iterations, images)
-        factors = tf.cast(tf.stack([iterations, 1, 1, 1]), tf.int64)
+        factors = tf.stack([iterations, 1, 1, 1])
         tensors = [t * factors if name in _IMAGE_SHAPES else t for name, t in zip(names, tensors, strict=True)]
         rows = images if writes_images else rows
     tensors = [t if name in unstacked else pfor.fold(t) for name, t in zip(names, tensors, strict=True)]

@@ -153,7 +153,7 @@ REGISTER_OP("TensorflowOps>GridSampleTangent")
 REGISTER_OP("TensorflowOps>GridSampleGrad")
     .Input("d_output: T")
     .Input("grid: Tvalue")
-    .Input("features_shape: int64")
+    .Input("features_shape: int32")
     .Output("d_features: T")
         TFO_GRID_SAMPLE_ATTRS.SetShapeFn(tfo::GridSampleGradShape);
 

@@ -73,7 +73,7 @@ def _spacing(spacing):
     if arguments.is_tensor(spacing):
         known = tf.get_static_value(spacing)
         if known is None or spacing.dtype == tf.string:
-            return arguments.tensor_of_kind("spacing", spacing, tf.float64)
+            return arguments.in_host_memory(arguments.tensor_of_kind("spacing", spacing, tf.float64), tf.float64)
         spacing = known.tolist()
     try:
         values = list(spacing)
@@ -87,4 +87,4 @@ def _spacing(spacing):
         )
         for i, value in enumerate(values)
     ]
-    return tf.constant(values, tf.float64)
+    return arguments.in_host_memory(values, tf.float64)

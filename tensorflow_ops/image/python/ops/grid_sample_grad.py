@@ -20,8 +20,7 @@ def _grid_sample_grad(op, d_output):
     features, grid = op.inputs
     d_features = d_grid = None
     if is_needed(op, 0):
-        shape = tf.shape(features, out_type=tf.int64)
-        d_features = call(ops.tensorflow_ops_grid_sample_grad, op, d_output, grid, shape)
+        d_features = call(ops.tensorflow_ops_grid_sample_grad, op, d_output, grid, tf.shape(features))
     if is_needed(op, 1):
         d_grid = _to_grid(op, d_output, features, grid)
     return d_features, d_grid
@@ -69,7 +68,7 @@ def _convert(pfor_input):
     batch = tf.shape(tensors[names.index("grid")])[1]
     tensors = [t if i == sizes_at else pfor.fold(t) for i, t in enumerate(tensors)]
     if sizes_at is not None:
-        tensors[sizes_at] *= tf.cast(tf.stack([iterations, 1, 1, 1]), tf.int64)
+        tensors[sizes_at] *= tf.stack([iterations, 1, 1, 1])
     return [pfor.stacked(pfor.unfold(y, iterations, size=batch)) for y in pfor.call(pfor_input, tensors)]
 
 

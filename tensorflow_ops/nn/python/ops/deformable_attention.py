@@ -75,13 +75,14 @@ def multiscale_deformable_attention(
     num_points = _num_points(num_points)
     values = arguments.float_tensor("values", values)
     dtype = arguments.at_least_float32(values.dtype)
-    # Python ints as int64: TensorFlow would wrap large ones in int32.
-    spatial_shapes = arguments.dense_tensor("spatial_shapes", spatial_shapes, dtype_hint=tf.int64)
+    # Python ints as int64: TensorFlow would wrap large ones in int32. Not on a GPU, from where they would come back.
+    with tf.device("CPU:0"):
+        spatial_shapes = arguments.dense_tensor("spatial_shapes", spatial_shapes, dtype_hint=tf.int64)
     if not spatial_shapes.dtype.is_integer:
         raise ValueError(f"spatial_shapes are {spatial_shapes.dtype.name}, expected integers")
     return ops.tensorflow_ops_multiscale_deformable_attention(
         values=values,
-        spatial_shapes=tf.cast(spatial_shapes, tf.int64),
+        spatial_shapes=arguments.in_host_memory(spatial_shapes, tf.int64),
         sampling_locations=tf.cast(arguments.float_tensor("sampling_locations", sampling_locations), dtype),
         attention_weights=tf.cast(arguments.float_tensor("attention_weights", attention_weights), dtype),
         num_points=num_points,

@@ -151,7 +151,7 @@ def step(
         logits,
         *tensors,
         eos_ids=eos_ids,
-        length_penalty=arguments.constant_or_cast(length_penalty, tf.float64),
+        length_penalty=arguments.in_host_memory(length_penalty, tf.float64),
         eos_rule=eos_rule,
         beam_width=beam_width,
         forbidden=[] if forbidden is None else [forbidden],
@@ -208,6 +208,7 @@ def gather_tree(
     arguments.check_shape("parent_ids", parent_ids, token_ids.shape, "token_ids' shape")
     arguments.check_shape("lengths", lengths, token_ids.shape[1:], "token_ids' batch and beams")
     arguments.check_shape("pad_id", pad_id, [], "a scalar")
+    pad_id = arguments.in_host_memory(pad_id, token_ids.dtype)
     return ops.tensorflow_ops_gather_tree(token_ids, parent_ids, lengths, pad_id, name=name)
 
 

@@ -185,13 +185,11 @@ def ctc_beam_search_decode(
     if paths > width:
         raise ValueError(f"top_paths is {paths}, expected [1, {width}]: beam_width is {width}")
     step_fn = seq2seq_arguments.function_or_none("step_fn", step_fn)
-    weight, bonus = (
-        arguments.constant_or_cast(arguments.number(key, value), tf.float64)
-        for key, value in (("lm_weight", lm_weight), ("label_bonus", label_bonus))
-    )
+    weight, bonus = arguments.number("lm_weight", lm_weight), arguments.number("label_bonus", label_bonus)
     if step_fn is None:
         if initial_state is not None:
             raise ValueError("initial_state is given, but no step_fn")
+        bonus = arguments.in_host_memory(bonus, tf.float64)
         result = ops.tensorflow_ops_ctc_beam_search_decode(
             logits, lengths, bonus, beam_width=width, top_paths=paths, pad_id=pad_id, name=name, **attrs
         )
@@ -201,7 +199,7 @@ def ctc_beam_search_decode(
             initial_state = () if initial_state is None else initial_state
             model = search.model(decoder.convert(step_fn), initial_state)
             labels, label_lengths, *scores = search.run(model, paths, pad_id)
-            inputs = [logits, weight, bonus, *map(tf.convert_to_tensor, tf.nest.flatten(initial_state))]
+            inputs = [*map(tf.convert_to_tensor, [logits, weight, bonus, *tf.nest.flatten(initial_state)])]
             inputs += model.differentiable()
             result = labels, label_lengths, *ctc_decode_grad.with_refused_gradients(scores, inputs)
     return CtcBeamSearchDecode(*result)

@@ -105,8 +105,9 @@ class CtcSearch:
             loop.weights,
             loop.prefixes,
             scores,
-            self._lm_weight,
-            self._label_bonus,
+            # Within the loop, which would keep constants from outside on a GPU.
+            arguments.in_host_memory(self._lm_weight, tf.float64),
+            arguments.in_host_memory(self._label_bonus, tf.float64),
             blank_index=self._attrs["blank_index"],
         )
         rows = tf.reshape(parents + self._first_rows, [-1])
