@@ -3,6 +3,7 @@
 #define TENSORFLOW_OPS_NN_CC_KERNELS_ATTENTION_ATTENTION_PRODUCTS_GPU_H_
 
 #include <cstdint>
+#include <type_traits>
 
 #include "tensorflow_ops/nn/cc/kernels/attention/attention_gpu.h"
 
@@ -95,6 +96,13 @@ __device__ void AddProducts(const T* rows, const T* columns, int depth,
 
 template <typename T>
 __device__ uint32_t NarrowPair(float a, float b) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+  if constexpr (std::is_same_v<T, BFloat16>) {
+    uint32_t pair;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(b), "f"(a));
+    return pair;
+  }
+#endif
   return Narrow<T>(a).bits | uint32_t{Narrow<T>(b).bits} << 16;
 }
 

@@ -25,27 +25,33 @@ struct Matrix {
 template <int kLines, typename T>
 __device__ void CopyChunk(AsyncCopies* copies, const Matrix<T>& from, int row,
                           int column, T* to) {
-  const int rows = from.rows - row, columns = from.depth - column;
-  const T* const first = from.first + row * from.stride + column;
   constexpr int kPack = kPackSize<T>, kPacks = kChunk<T> / kPack;
-  // A thread has the same packs in HasNonFinite.
-  if (from.packs) {
+  // Between a thread's packs, which are the same in HasNonFinite.
+  constexpr int kStep = kThreads / kPacks;
+  static_assert(kLines % kStep == 0);
+  const int line = threadIdx.x / kPacks, at = threadIdx.x % kPacks * kPack;
+  const int rows = from.rows - row, columns = from.depth - column;
+  const T* next = from.first + (row + line) * from.stride + column + at;
+  to += line * kPitch<T> + at;
+  if (from.packs && rows >= kLines && columns >= kChunk<T>) {
 #pragma unroll
-    for (int i = threadIdx.x; i < kLines * kPacks; i += kThreads) {
-      const int line = i / kPacks, at = i % kPacks * kPack;
-      const bool exists = line < rows && at < columns;
-      copies->Copy<16>(to + line * kPitch<T> + at,
-                       exists ? first + line * from.stride + at : from.first,
+    for (int n = 0; n < kLines; n += kStep, next += kStep * from.stride) {
+      copies->Copy<16>(to + n * kPitch<T>, next);
+    }
+  } else if (from.packs) {
+#pragma unroll 1
+    for (int n = 0; n < kLines; n += kStep, next += kStep * from.stride) {
+      const bool exists = line + n < rows && at < columns;
+      copies->Copy<16>(to + n * kPitch<T>, exists ? next : from.first,
                        exists ? 16 : 0);
     }
   } else {
 #pragma unroll 1
-    for (int i = threadIdx.x; i < kLines * kPacks; i += kThreads) {
-      const int line = i / kPacks, at = i % kPacks * kPack;
+    for (int n = 0; n < kLines; n += kStep, next += kStep * from.stride) {
 #pragma unroll 1
-      for (int n = at; n < at + kPack; ++n) {
-        to[line * kPitch<T> + n] =
-            line < rows && n < columns ? first[line * from.stride + n] : T{};
+      for (int i = 0; i < kPack; ++i) {
+        to[n * kPitch<T> + i] =
+            line + n < rows && at + i < columns ? next[i] : T{};
       }
     }
   }
@@ -59,10 +65,10 @@ __device__ bool HasNonFinite(const T* chunk) {
   constexpr uint32_t kExponents = kIsHalf ? 0x7C007C00 : 0x7F807F80;
   constexpr uint32_t kOne = kIsHalf ? 0x04000400 : 0x00800080;
   uint32_t carries = 0;
+  chunk += threadIdx.x / kPacks * kPitch<T> + threadIdx.x % kPacks * kPack;
 #pragma unroll
-  for (int i = threadIdx.x; i < kLines * kPacks; i += kThreads) {
-    const uint4 pack = *reinterpret_cast<const uint4*>(
-        chunk + i / kPacks * kPitch<T> + i % kPacks * kPack);
+  for (int n = 0; n < kLines; n += kThreads / kPacks) {
+    const uint4 pack = *reinterpret_cast<const uint4*>(chunk + n * kPitch<T>);
     carries |= (pack.x & kExponents) + kOne;
     carries |= (pack.y & kExponents) + kOne;
     carries |= (pack.z & kExponents) + kOne;
@@ -176,7 +182,7 @@ class Steps {
     if (column_ >= end_) return;
     while (buffers_.phases[phase_].chunks == 0) NextPhase();
     if (column_ >= end_) return;
-    const Phase<T>& phase = buffers_.phases[phase_];
+    const Phase<T> phase = buffers_.phases[phase_];
     buffer_ ^= 1;
     columns_copied_ = buffers_.columns[buffer_];
     const int at = chunk_ * kChunk<T>;
