@@ -19,10 +19,18 @@ struct RowState {
   C high[2], total[2];
 };
 
-// Replaces scores by weights. Sets what earlier sums are to be multiplied by.
+// Replaces scores, in units of `unit`, by weights. Sets what earlier sums are
+// to be multiplied by.
 template <typename C, int N>
-__device__ void WeighScores(C (&scores)[N][4], RowState<C>* state,
+__device__ void WeighScores(C unit, C (&scores)[N][4], RowState<C>* state,
                             C (&corrections)[2]) {
+  constexpr C kLog2 = static_cast<C>(kLog2OfE);
+  // Exponents are score * factor - shift, fused. The shift is rounded, which
+  // sums forgive, but greater ones would overflow.
+  constexpr C kMaxShift = 1024;
+  const C factor = unit * kLog2;
+  C shifts[2], before[2];
+  bool fits = true;
 #pragma unroll
   for (int m = 0; m < 2; ++m) {
     C now = state->high[m];
@@ -34,17 +42,41 @@ __device__ void WeighScores(C (&scores)[N][4], RowState<C>* state,
     for (int lanes = 1; lanes < 4; lanes *= 2) {
       now = std::fmax(now, __shfl_xor_sync(kAllLanes, now, lanes));
     }
-    const C shift = now == kNoScore<C> ? C(0) : now;
-    // Equal ones may be infinite.
-    corrections[m] =
-        state->high[m] == now ? C(1) : std::exp(state->high[m] - shift);
+    shifts[m] = now == kNoScore<C> ? C(0) : Product(now, factor);
+    fits &= std::fabs(shifts[m]) <= kMaxShift;
+    before[m] = state->high[m];
     state->high[m] = now;
+    corrections[m] = Product(before[m], factor) - shifts[m];
+  }
+  C multiplier = factor;
+  if (__any_sync(kAllLanes, !fits)) {
+    // Rounds scores before the subtraction, which is then exact.
+    multiplier = 1;
+#pragma unroll
+    for (int m = 0; m < 2; ++m) {
+      const C high =
+          state->high[m] == kNoScore<C> ? C(0) : Product(state->high[m], unit);
+      corrections[m] = (Product(before[m], unit) - high) * kLog2;
+#pragma unroll
+      for (int n = 0; n < N; ++n) {
+#pragma unroll
+        for (int i = 2 * m; i < 2 * m + 2; ++i) {
+          scores[n][i] = (Product(scores[n][i], unit) - high) * kLog2;
+        }
+      }
+      shifts[m] = 0;
+    }
+  }
+#pragma unroll
+  for (int m = 0; m < 2; ++m) {
+    // Equal ones may be infinite.
+    corrections[m] = before[m] == state->high[m] ? C(1) : Exp2(corrections[m]);
     C sum = 0;
 #pragma unroll
     for (int n = 0; n < N; ++n) {
 #pragma unroll
       for (int i = 2 * m; i < 2 * m + 2; ++i) {
-        scores[n][i] = std::exp(scores[n][i] - shift);
+        scores[n][i] = Exp2(std::fma(scores[n][i], multiplier, -shifts[m]));
         sum += scores[n][i];
       }
     }
@@ -57,6 +89,7 @@ template <typename T, typename C, int N>
 __device__ void SetScores(const Pairs<T>& pairs, int t, int j,
                           C (&products)[N][4]) {
   if (pairs.ArePlain(t + WarpRow(), 16, j, 8 * N)) {
+    if (pairs.PlainAreProducts()) return;
 #pragma unroll
     for (int n = 0; n < N; ++n) {
 #pragma unroll
@@ -109,7 +142,8 @@ __global__ void __launch_bounds__(kThreads, (kMinBlocks<T, kWidth>))
     const int64_t rows =
         args.query_splits != nullptr ? example.queries : args.queries;
     if (first >= rows) continue;
-    pairs.Set(args, options.threshold, example, place.head);
+    pairs.Set(args, options.threshold, example, place.head, true);
+    const C unit = pairs.unit();
     const Phase<T> phases[] = {
         DotPhase(QueryRows(args, example, place.head, args.query, args.depth,
                            options.depth_packs),
@@ -120,33 +154,37 @@ __global__ void __launch_bounds__(kThreads, (kMinBlocks<T, kWidth>))
                  place.first_column, kWidth)};
     Range keys = pairs.SeenKeys(first, kRows);
     keys.begin = keys.begin / kColumns<T> * kColumns<T>;
-    steps.Begin(phases, first, keys.begin, keys.end);
+    const int width = static_cast<int>(args.value_depth) - place.first_column;
 
     C sums[kWidth / 8][4];
-    Clear(sums);
-    // The sink, or -inf, is as a first score; the first lane counts it.
     RowState<C> state;
+#pragma unroll 1
+    for (bool careful = false;; careful = true) {
+      steps.Begin(phases, first, keys.begin, keys.end, careful);
+      Clear(sums);
+      // The sink, or -inf, is as a first score; the first lane counts it.
 #pragma unroll
-    for (int m = 0; m < 2; ++m) {
-      state.high[m] =
-          args.sinks != nullptr ? args.sinks[place.head] : kNoScore<C>;
-      state.total[m] = threadIdx.x % 4 == 0 ? C(1) : C(0);
-    }
-    const int width = static_cast<int>(args.value_depth) - place.first_column;
-    for (int key = keys.begin; key < keys.end; key += kColumns<T>) {
-      C scores[N][4];
-      Clear(scores);
-      AddDotPhase<T>(static_cast<int>(args.depth), &steps, scores);
-      SetScores(pairs, first, key, scores);
-      C corrections[2];
-      WeighScores(scores, &state, corrections);
-#pragma unroll
-      for (int n = 0; n < kWidth / 8; ++n) {
-#pragma unroll
-        for (int i = 0; i < 4; ++i) sums[n][i] *= corrections[i / 2];
+      for (int m = 0; m < 2; ++m) {
+        state.high[m] =
+            args.sinks != nullptr ? args.sinks[place.head] : kNoScore<C>;
+        state.total[m] = threadIdx.x % 4 == 0 ? C(1) : C(0);
       }
-      if (pairs.has_dropout()) DropWeights(pairs, first, key, scores);
-      AddSumPhase<T>(scores, width, &steps, sums);
+      for (int key = keys.begin; key < keys.end; key += kColumns<T>) {
+        C scores[N][4];
+        Clear(scores);
+        AddDotPhase<T>(static_cast<int>(args.depth), &steps, scores);
+        SetScores(pairs, first, key, scores);
+        C corrections[2];
+        WeighScores(unit, scores, &state, corrections);
+#pragma unroll
+        for (int n = 0; n < kWidth / 8; ++n) {
+#pragma unroll
+          for (int i = 0; i < 4; ++i) sums[n][i] *= corrections[i / 2];
+        }
+        if (pairs.has_dropout()) DropWeights(pairs, first, key, scores);
+        AddSumPhase<T>(scores, width, &steps, sums);
+      }
+      if (!kHasTensorCores<T> || careful || !AnyNonFinite(sums)) break;
     }
 
     C factors[2];
@@ -162,7 +200,7 @@ __global__ void __launch_bounds__(kThreads, (kMinBlocks<T, kWidth>))
       if (args.log_sum_exp != nullptr && place.first_column == 0 &&
           threadIdx.x % 4 == 0 && row < rows) {
         args.log_sum_exp[FirstSum(args, example, place.head) + row] =
-            state.high[m] + std::log(total);
+            Product(state.high[m], unit) + std::log(total);
       }
     }
     WriteRows(sums, factors, static_cast<int>(rows) - first, width,

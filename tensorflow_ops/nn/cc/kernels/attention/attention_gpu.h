@@ -49,6 +49,20 @@ struct Options {
 template <typename T, int kWidth>
 inline constexpr int kMinBlocks = sizeof(T) < 8 && kWidth <= 64 ? 3 : 2;
 
+// Weights are powers of two.
+inline constexpr double kLog2OfE = 1.4426950408889634;
+__device__ inline double Exp2(double x) { return std::exp2(x); }
+// Within 2 ulp, and 0 instead of subnormals.
+__device__ inline float Exp2(float x) {
+#ifdef __CUDA_ARCH__
+  float power;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(x));
+  return power;
+#else
+  return std::exp2(x);
+#endif
+}
+
 // Blocks of threads: for each example, head, tile of rows and part of the
 // columns.
 struct Grid {

@@ -1,5 +1,7 @@
 // Gradients of attention: kernels that own keys, queries, or a part of the bias
 // compute the weights again. No sums depend on the order of threads.
+#include <type_traits>
+
 #include "tensorflow_ops/nn/cc/kernels/attention/attention_gpu.h"
 #include "tensorflow_ops/nn/cc/kernels/attention/attention_scores_gpu.h"
 #include "tensorflow_ops/nn/cc/kernels/attention/attention_tiles_gpu.h"
@@ -19,12 +21,12 @@ using GradBuffers = Buffers<T, kColumns<T>, kSlots>;
 template <typename T>
 using GradSteps = Steps<T, kColumns<T>, kSlots>;
 
-// Writes d_output . output - d_log_sum_exp for each query, which the gradients
-// of its scores have in common, in the order of log_sum_exp. A warp has a
-// query.
+// Writes the terms of each query in the order of log_sum_exp; delta is d_output
+// . output - d_log_sum_exp. A warp has a query.
 template <typename T, typename C = Accumulator<T>>
 __global__ void __launch_bounds__(kThreads)
-    FindDeltas(const __grid_constant__ AttentionGradArgs<T> args, C* deltas) {
+    FindTerms(const __grid_constant__ AttentionGradArgs<T> args,
+              Terms<C>* terms) {
   const int64_t count = args.batch * args.heads * args.queries;
   const int lane = threadIdx.x % 32;
   for (int64_t i = int64_t{blockIdx.x} * (kThreads / 32) + threadIdx.x / 32;
@@ -45,7 +47,7 @@ __global__ void __launch_bounds__(kThreads)
     if (lane != 0) continue;
     const int64_t at = FirstSum(args, example, head) + t;
     if (args.d_log_sum_exp != nullptr) sum -= args.d_log_sum_exp[at];
-    deltas[at] = sum;
+    terms[at] = {args.log_sum_exp[at], sum};
   }
 }
 
@@ -54,10 +56,11 @@ template <typename T>
 struct Inputs {
   using C = Accumulator<T>;
   Matrix<T> queries, keys, values, d_outputs;
-  const C *lse, *deltas;  // of the queries
+  const Terms<C>* terms;  // of the queries
 
   __device__ Inputs(const AttentionGradArgs<T>& args, const Options& options,
-                    const Example& example, int64_t head, const C* all_deltas)
+                    const Example& example, int64_t head,
+                    const Terms<C>* all_terms)
       : queries(QueryRows(args, example, head, args.query, args.depth,
                           options.depth_packs)),
         keys(KeyRows(args, example, head, args.key, args.depth,
@@ -66,17 +69,26 @@ struct Inputs {
                        options.value_depth_packs)),
         d_outputs(QueryRows(args, example, head, args.d_output,
                             args.value_depth, options.value_depth_packs)),
-        lse(args.log_sum_exp + FirstSum(args, example, head)),
-        deltas(all_deltas + FirstSum(args, example, head)) {}
+        terms(all_terms + FirstSum(args, example, head)) {}
+
+  // Loads those of the thread's two rows.
+  __device__ void LoadTerms(int first_query, Terms<C> (&of_rows)[2]) const {
+#pragma unroll
+    for (int m = 0; m < 2; ++m) {
+      const int t = first_query + FragmentRow(2 * m);
+      of_rows[m] = t < queries.rows ? terms[t] : Terms<C>();
+    }
+  }
 };
 
 // Replaces products of queries and keys by weights after the dropout, and
 // products of d_outputs and values by the gradients to the scores, or to scale
 // * product: for a fragment, whose rows and columns begin at `row` and
-// `column`. kPlain: that of Pairs::ArePlain.
+// `column`. kPlain: that of Pairs::ArePlain. `terms`: of the thread's two
+// queries.
 template <bool kRowsAreKeys, bool kPlain, typename T, typename C>
 __device__ void DifferentiateFragment(const Pairs<T>& pairs,
-                                      const Inputs<T>& inputs, int row,
+                                      const Terms<C> (&terms)[2], int row,
                                       int column, bool to_products,
                                       C (&weights)[4], C (&d)[4]) {
   uint32_t word = 0;
@@ -87,11 +99,9 @@ __device__ void DifferentiateFragment(const Pairs<T>& pairs,
     C slope = 1;
     const C score = kPlain ? pairs.Plain(weights[i])
                            : pairs.Score(weights[i], t, j, &slope);
-    C weight = 0, delta = 0;
-    if (score != kNoScore<C>) {
-      weight = std::exp(score - inputs.lse[t]);
-      delta = inputs.deltas[t];
-    }
+    const auto& [lse, delta] = terms[kRowsAreKeys ? i % 2 : i / 2];
+    const C power = Exp2((score - lse) * static_cast<C>(kLog2OfE));
+    const C weight = score == kNoScore<C> ? C(0) : power;
     weights[i] = weight;
     if (!kPlain && pairs.has_dropout()) {
       // Keys j and j + 1 share a word if j is even, as SeenKeys begins.
@@ -103,26 +113,29 @@ __device__ void DifferentiateFragment(const Pairs<T>& pairs,
     if (!kPlain && to_products && weight != 0) d[i] *= slope;
   }
 }
+// terms: of the thread's two rows or, if they are keys, of all columns.
 template <bool kRowsAreKeys, typename T, int N, typename C>
-__device__ void Differentiate(const Pairs<T>& pairs, const Inputs<T>& inputs,
+__device__ void Differentiate(const Pairs<T>& pairs, const Terms<C>* terms,
                               int row, int column, bool to_products,
                               C (&products)[N][4], C (&d_weights)[N][4]) {
+  const auto differentiate = [&](auto plain, int n, C(&weights)[4], C(&d)[4]) {
+    const int at = kRowsAreKeys ? FragmentColumn(n, 0) : 0;
+    const Terms<C> of_two[2] = {terms[at], terms[at + 1]};
+    DifferentiateFragment<kRowsAreKeys, plain>(
+        pairs, of_two, row, column + 8 * n, to_products, weights, d);
+  };
   const int warp_row = row + WarpRow();
   if (kRowsAreKeys ? pairs.ArePlain(column, 8 * N, warp_row, 16)
                    : pairs.ArePlain(warp_row, 16, column, 8 * N)) {
 #pragma unroll
     for (int n = 0; n < N; ++n) {
-      DifferentiateFragment<kRowsAreKeys, true>(pairs, inputs, row,
-                                                column + 8 * n, to_products,
-                                                products[n], d_weights[n]);
+      differentiate(std::true_type(), n, products[n], d_weights[n]);
     }
     return;
   }
 #pragma unroll 1
   for (int n = 0; n < N; ++n) {
-    DifferentiateFragment<kRowsAreKeys, false>(pairs, inputs, row,
-                                               column + 8 * n, to_products,
-                                               products[0], d_weights[0]);
+    differentiate(std::false_type(), n, products[0], d_weights[0]);
     Rotate(products);
     Rotate(d_weights);
   }
@@ -133,7 +146,7 @@ template <typename T, int kWidth, typename C = Accumulator<T>>
 __global__ void __launch_bounds__(kThreads, 2)
     ToKeys(const __grid_constant__ AttentionGradArgs<T> args,
            const __grid_constant__ Options options,
-           const __grid_constant__ Grid grid, const C* deltas) {
+           const __grid_constant__ Grid grid, const Terms<C>* terms) {
   __shared__ GradBuffers<T> buffers;
   __shared__ Pairs<T> pairs;
   GradSteps<T> steps(&buffers);
@@ -147,28 +160,36 @@ __global__ void __launch_bounds__(kThreads, 2)
     const int64_t rows = args.key_splits != nullptr ? example.keys : args.keys;
     if (first >= rows) continue;
     C d_keys[kWidth / 8][4], d_values[kWidth / 8][4];
-    Clear(d_keys);
-    Clear(d_values);
-    for (int64_t head = place.head * group; head < (place.head + 1) * group;
-         ++head) {
-      pairs.Set(args, options.threshold, example, head);
-      const Inputs<T> inputs(args, options, example, head, deltas);
-      const Phase<T> phases[] = {DotPhase(inputs.keys, inputs.queries),
-                                 DotPhase(inputs.values, inputs.d_outputs),
-                                 SumPhase(inputs.d_outputs, column, kWidth),
-                                 SumPhase(inputs.queries, column, kWidth)};
-      const Range queries = pairs.QueriesThatSee(first, kRows);
-      steps.Begin(phases, first, queries.begin, queries.end);
-      for (int t = queries.begin; t < queries.end; t += kColumns<T>) {
-        C weights[kFragments<T>][4], d_scores[kFragments<T>][4];
-        Clear(weights);
-        Clear(d_scores);
-        AddDotPhase<T>(depth, &steps, weights);
-        AddDotPhase<T>(value_depth, &steps, d_scores);
-        Differentiate<true>(pairs, inputs, first, t, true, weights, d_scores);
-        AddSumPhase<T>(weights, value_depth - column, &steps, d_values);
-        AddSumPhase<T>(d_scores, depth - column, &steps, d_keys);
+#pragma unroll 1
+    for (bool careful = false;; careful = true) {
+      Clear(d_keys);
+      Clear(d_values);
+      for (int64_t head = place.head * group; head < (place.head + 1) * group;
+           ++head) {
+        pairs.Set(args, options.threshold, example, head, false);
+        const Inputs<T> inputs(args, options, example, head, terms);
+        const Phase<T> phases[] = {DotPhase(inputs.keys, inputs.queries),
+                                   DotPhase(inputs.values, inputs.d_outputs),
+                                   SumPhase(inputs.d_outputs, column, kWidth),
+                                   SumPhase(inputs.queries, column, kWidth)};
+        const Range queries = pairs.QueriesThatSee(first, kRows);
+        steps.Begin(phases, first, queries.begin, queries.end, careful,
+                    inputs.terms, inputs.queries.rows);
+        for (int t = queries.begin; t < queries.end; t += kColumns<T>) {
+          C weights[kFragments<T>][4], d_scores[kFragments<T>][4];
+          Clear(weights);
+          Clear(d_scores);
+          AddDotPhase<T>(depth, &steps, weights);
+          AddDotPhase<T>(value_depth, &steps, d_scores);
+          Differentiate<true>(pairs, steps.terms(), first, t, true, weights,
+                              d_scores);
+          AddSumPhase<T>(weights, value_depth - column, &steps, d_values);
+          AddSumPhase<T>(d_scores, depth - column, &steps, d_keys);
+        }
       }
+      if (!kHasTensorCores<T> || careful) break;
+      const bool again = AnyNonFinite(d_keys);
+      if (!AnyNonFinite(d_values) && !again) break;
     }
     const int64_t row =
         (example.first_key + first) * args.key_heads + place.head;
@@ -188,7 +209,7 @@ template <typename T, int kWidth, typename C = Accumulator<T>>
 __global__ void __launch_bounds__(kThreads, (kMinBlocks<T, kWidth>))
     ToQueries(const __grid_constant__ AttentionGradArgs<T> args,
               const __grid_constant__ Options options,
-              const __grid_constant__ Grid grid, const C* deltas) {
+              const __grid_constant__ Grid grid, const Terms<C>* terms) {
   __shared__ GradBuffers<T> buffers;
   __shared__ Pairs<T> pairs;
   GradSteps<T> steps(&buffers);
@@ -200,23 +221,30 @@ __global__ void __launch_bounds__(kThreads, (kMinBlocks<T, kWidth>))
     const int64_t rows =
         args.query_splits != nullptr ? example.queries : args.queries;
     if (first >= rows) continue;
-    pairs.Set(args, options.threshold, example, place.head);
-    const Inputs<T> inputs(args, options, example, place.head, deltas);
+    pairs.Set(args, options.threshold, example, place.head, false);
+    const Inputs<T> inputs(args, options, example, place.head, terms);
     const Phase<T> phases[] = {DotPhase(inputs.queries, inputs.keys),
                                DotPhase(inputs.d_outputs, inputs.values),
                                SumPhase(inputs.keys, column, kWidth)};
     const Range keys = pairs.SeenKeys(first, kRows);
-    steps.Begin(phases, first, keys.begin, keys.end);
+    Terms<C> of_rows[2];
+    inputs.LoadTerms(first, of_rows);
     C sums[kWidth / 8][4];
-    Clear(sums);
-    for (int key = keys.begin; key < keys.end; key += kColumns<T>) {
-      C weights[kFragments<T>][4], d_scores[kFragments<T>][4];
-      Clear(weights);
-      Clear(d_scores);
-      AddDotPhase<T>(depth, &steps, weights);
-      AddDotPhase<T>(static_cast<int>(args.value_depth), &steps, d_scores);
-      Differentiate<false>(pairs, inputs, first, key, true, weights, d_scores);
-      AddSumPhase<T>(d_scores, depth - column, &steps, sums);
+#pragma unroll 1
+    for (bool careful = false;; careful = true) {
+      steps.Begin(phases, first, keys.begin, keys.end, careful);
+      Clear(sums);
+      for (int key = keys.begin; key < keys.end; key += kColumns<T>) {
+        C weights[kFragments<T>][4], d_scores[kFragments<T>][4];
+        Clear(weights);
+        Clear(d_scores);
+        AddDotPhase<T>(depth, &steps, weights);
+        AddDotPhase<T>(static_cast<int>(args.value_depth), &steps, d_scores);
+        Differentiate<false>(pairs, of_rows, first, key, true, weights,
+                             d_scores);
+        AddSumPhase<T>(d_scores, depth - column, &steps, sums);
+      }
+      if (!kHasTensorCores<T> || careful || !AnyNonFinite(sums)) break;
     }
     const C scale = static_cast<C>(args.scale);
     WriteRows(sums, {scale, scale}, static_cast<int>(rows) - first,
@@ -312,7 +340,7 @@ template <typename T, typename C = Accumulator<T>>
 __global__ void __launch_bounds__(kThreads)
     ToBias(const __grid_constant__ AttentionGradArgs<T> args,
            const __grid_constant__ Options options,
-           const __grid_constant__ BiasTiles tiles, const C* deltas) {
+           const __grid_constant__ BiasTiles tiles, const Terms<C>* terms) {
   constexpr int N = kFragments<T>;
   __shared__ GradBuffers<T> buffers;
   __shared__ C shared[kThreads / 32 * kColumns<T>];
@@ -338,8 +366,8 @@ __global__ void __launch_bounds__(kThreads)
       const Range queries =
           AddedTo(strides.query, own_query, kRows, example.queries);
       for (int head = heads.begin; head < heads.end; ++head) {
-        pairs.Set(args, options.threshold, example, head);
-        const Inputs<T> inputs(args, options, example, head, deltas);
+        pairs.Set(args, options.threshold, example, head, false);
+        const Inputs<T> inputs(args, options, example, head, terms);
         const Phase<T> phases[] = {DotPhase(inputs.queries, inputs.keys),
                                    DotPhase(inputs.d_outputs, inputs.values)};
         for (int t = queries.begin; t < queries.end; t += kRows) {
@@ -350,7 +378,9 @@ __global__ void __launch_bounds__(kThreads)
             }
             keys = {own_key, own_key + 1};
           }
-          steps.Begin(phases, t, keys.begin, keys.end);
+          steps.Begin(phases, t, keys.begin, keys.end, false);
+          Terms<C> of_rows[2];
+          inputs.LoadTerms(t, of_rows);
           for (int key = keys.begin; key < keys.end; key += kColumns<T>) {
             C weights[N][4], d_scores[N][4];
             Clear(weights);
@@ -358,7 +388,7 @@ __global__ void __launch_bounds__(kThreads)
             AddDotPhase<T>(static_cast<int>(args.depth), &steps, weights);
             AddDotPhase<T>(static_cast<int>(args.value_depth), &steps,
                            d_scores);
-            Differentiate<false>(pairs, inputs, t, key, false, weights,
+            Differentiate<false>(pairs, of_rows, t, key, false, weights,
                                  d_scores);
 #pragma unroll
             for (int n = 0; n < N; ++n) {
@@ -387,7 +417,7 @@ __global__ void __launch_bounds__(kThreads)
 template <typename T, typename C = Accumulator<T>>
 __global__ void __launch_bounds__(kThreads)
     ToSinks(const __grid_constant__ AttentionGradArgs<T> args,
-            const C* deltas) {
+            const Terms<C>* terms) {
   __shared__ double sums[kThreads];
   for (int64_t head = blockIdx.x; head < args.heads; head += gridDim.x) {
     const C sink = args.sinks[head];
@@ -397,7 +427,7 @@ __global__ void __launch_bounds__(kThreads)
       const int64_t first = FirstSum(args, example, head);
       for (int64_t t = threadIdx.x; t < example.queries; t += kThreads) {
         sum -= std::exp(double{sink} - args.log_sum_exp[first + t]) *
-               deltas[first + t];
+               terms[first + t].delta;
       }
     }
     sums[threadIdx.x] = sum;
@@ -415,21 +445,22 @@ __global__ void __launch_bounds__(kThreads)
 
 template <typename T>
 Error EnqueueToOperands(const Gpu& gpu, const AttentionGradArgs<T>& args,
-                        const Options& options, const Accumulator<T>* deltas) {
+                        const Options& options,
+                        const Terms<Accumulator<T>>* terms) {
   const int64_t wider =
       args.depth > args.value_depth ? args.depth : args.value_depth;
   const Error error = WithWidth<T>(wider, [&](auto width) {
     const Grid grid = GridOf(args.batch, args.key_heads, args.keys,
                              PartsOf(wider, width), false);
     return Launch(gpu, GridSize(grid.blocks), kThreads, ToKeys<T, width>, args,
-                  options, grid, deltas);
+                  options, grid, terms);
   });
   if (error != nullptr) return error;
   return WithWidth<T>(args.depth, [&](auto width) {
     const Grid grid = GridOf(args.batch, args.heads, args.queries,
                              PartsOf(args.depth, width), true);
     return Launch(gpu, GridSize(grid.blocks), kThreads, ToQueries<T, width>,
-                  args, options, grid, deltas);
+                  args, options, grid, terms);
   });
 }
 
@@ -437,14 +468,14 @@ Error EnqueueToOperands(const Gpu& gpu, const AttentionGradArgs<T>& args,
 
 template <typename T>
 int64_t AttentionGradScratchBytes(int64_t sums) {
-  return sums * int64_t{sizeof(Accumulator<T>)};
+  return sums * int64_t{sizeof(Terms<Accumulator<T>>)};
 }
 
 template <typename T>
 Error AttentionGrad(const Gpu& gpu, const AttentionGradArgs<T>& args) {
   using C = Accumulator<T>;
   if (!FitsInts(args)) return kTooLarge;
-  C* const deltas = static_cast<C*>(gpu.scratch);
+  auto* const terms = static_cast<Terms<C>*>(gpu.scratch);
   Options options = OptionsOf(args);
   options.value_depth_packs &=
       FitsPacks<kPackSize<T>>(args.value_depth, args.d_output);
@@ -453,8 +484,8 @@ Error AttentionGrad(const Gpu& gpu, const AttentionGradArgs<T>& args) {
   Error error = Launch(
       gpu,
       GridSize(DivideUp(args.batch * args.heads * args.queries, kThreads / 32)),
-      kThreads, FindDeltas<T>, args, deltas);
-  const C* const found = deltas;
+      kThreads, FindTerms<T>, args, terms);
+  const Terms<C>* const found = terms;
   if (error == nullptr && (args.d_query != nullptr || args.d_key != nullptr ||
                            args.d_value != nullptr)) {
     error = EnqueueToOperands(gpu, args, options, found);

@@ -135,8 +135,8 @@ __device__ void AddEightWeighted(const C (&weights)[4], const T* lines,
 }
 
 // sums[0 to kChunk / 8) += weights * lines, of which a chunk lies in shared
-// memory. A weight of 0 adds nothing, whatever its line holds. all_finite:
-// whether the lines are; not read without tensor cores.
+// memory. A weight of 0 adds nothing, whatever its line holds, unless the lines
+// are said to be all_finite; not read without tensor cores.
 template <typename T, int N, typename C>
 __device__ void AddWeighted(C (&weights)[N][4], const T* lines, bool all_finite,
                             C (*sums)[4]) {
@@ -172,6 +172,18 @@ __device__ void AddWeighted(C (&weights)[N][4], const T* lines, bool all_finite,
       }
     }
   }
+}
+
+// Is any sum of the block infinite or NaN? All threads call this.
+template <int N, typename C>
+__device__ bool AnyNonFinite(const C (&sums)[N][4]) {
+  C zero = 0;
+#pragma unroll
+  for (int n = 0; n < N; ++n) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) zero += sums[n][i] * 0;
+  }
+  return __syncthreads_or(zero != 0);
 }
 
 // Writes the block's rows of sums, each times a factor, as rows `stride` apart

@@ -27,13 +27,24 @@ class Pairs {
  public:
   using C = Accumulator<T>;
 
-  // All threads of the block call this.
+  // All threads of the block call this. may_be_products: scores are in units of
+  // unit(), as the products are, where no option forbids it.
   __device__ void Set(const AttentionOperands<T>& args, uint32_t threshold,
-                      const Example& example, int64_t head) {
+                      const Example& example, int64_t head,
+                      bool may_be_products) {
     __syncthreads();
-    if (threadIdx.x == 0) SetAlone(args, threshold, example, head);
+    if (threadIdx.x == 0) {
+      SetAlone(args, threshold, example, head);
+      unit_ = 1;
+      if (may_be_products && scale_ > 0 && softcap_ == 0 && slope_ == 0 &&
+          bias_ == nullptr && args.sinks == nullptr) {
+        unit_ = scale_;
+        scale_ = 1;
+      }
+    }
     __syncthreads();
   }
+  __device__ C unit() const { return unit_; }
 
   // The keys that any of `count` queries from t on sees, from an even key on
   // (two keys share a word of the dropout); the queries that see any of `count`
@@ -59,6 +70,7 @@ class Pairs {
   }
   // Rounded, as the maxima and lse are that it is subtracted from.
   __device__ C Plain(C product) const { return Product(product, scale_); }
+  __device__ bool PlainAreProducts() const { return scale_ == 1; }
 
   // The score of query t and key j, -inf if the pair is excluded. Also sets
   // `slope`, the score's derivative along scale * product, if the score is
@@ -157,7 +169,7 @@ class Pairs {
   int queries_, keys_;
   int low_, high_;  // of j - t
   int64_t offset_;
-  C scale_, softcap_, slope_;
+  C unit_, scale_, softcap_, slope_;
   const bool* mask_;
   const T* bias_;
   int64_t mask_query_, mask_key_, bias_query_, bias_key_;

@@ -105,11 +105,18 @@ __device__ Phase<T> SumPhase(const Matrix<T>& columns, int first_column,
   return {{}, columns, first_column, depth > 0 ? ChunksOf<T>(depth) : 0};
 }
 
+// What the gradients of a query's scores have in common.
+template <typename C>
+struct alignas(2 * sizeof(C)) Terms {
+  C lse, delta;
+};
+
 // The shared memory of a block. kSlots: chunks of rows that it keeps.
 template <typename T, int kColumns, int kSlots>
 struct alignas(16) Buffers {
   T rows[kSlots][kRows * kPitch<T>];
   T columns[2][kColumns * kPitch<T>];
+  Terms<Accumulator<T>> terms[2][kColumns];
   Phase<T> phases[4];
 };
 
@@ -123,9 +130,16 @@ class Steps {
 
   // Starts the phases for kRows rows from `row` on and each kColumns columns
   // from `begin` up to `end`. All chunks of each are to be used.
+  //
+  // If not careful, columns are taken to be finite. Others are rare, and leave
+  // traces in the sums (AnyNonFinite), which are then added again with care.
+  //
+  // `terms`: of `columns` columns, or null.
   template <int kPhases>
   __device__ void Begin(const Phase<T> (&phases)[kPhases], int row, int begin,
-                        int end) {
+                        int end, bool careful,
+                        const Terms<Accumulator<T>>* terms = nullptr,
+                        int columns = 0) {
     static_assert(kPhases <= 4);
     __syncthreads();  // earlier steps, which read the buffers, are done
     int chunks = 0, row_chunks = 0;
@@ -138,11 +152,15 @@ class Steps {
     __syncthreads();
     num_phases_ = kPhases;
     keeps_rows_ = row_chunks <= kSlots;
+    careful_ = careful;
     row_ = row;
     first_ = begin;
     column_ = begin;
     end_ = chunks > 0 ? end : begin;
     phase_ = chunk_ = row_chunk_ = 0;
+    all_terms_ = terms;
+    num_terms_ = columns;
+    CopyTerms();
     Start();
   }
 
@@ -152,12 +170,12 @@ class Steps {
     __syncthreads();
     Advance();
   }
-  // The same for columns of a SumPhase; are they finite? Float and double are
-  // not checked: AddWeighted skips weights of 0 itself.
+  // The same for columns of a SumPhase; may they be multiplied by 0? Float and
+  // double are not checked: AddWeighted skips weights of 0 itself.
   __device__ bool NextSummands() {
     copies_.template Wait<0>();
     bool all_finite = true;
-    if constexpr (kHasTensorCores<T>) {
+    if (kHasTensorCores<T> && careful_) {
       all_finite = !__syncthreads_or(HasNonFinite<kColumns>(columns_copied_));
     } else {
       __syncthreads();
@@ -169,6 +187,8 @@ class Steps {
   // What Next waited for.
   __device__ const T* rows() const { return rows_; }
   __device__ const T* columns() const { return columns_; }
+  // Of the columns of its tile.
+  __device__ const Terms<Accumulator<T>>* terms() const { return terms_; }
 
  private:
   // The copied chunk is that of this step; all threads are done with the one
@@ -176,6 +196,7 @@ class Steps {
   __device__ void Advance() {
     rows_ = rows_copied_;
     columns_ = columns_copied_;
+    terms_ = terms_copied_;
     Start();
   }
   __device__ void Start() {
@@ -203,13 +224,30 @@ class Steps {
     if (++phase_ < num_phases_) return;
     phase_ = row_chunk_ = 0;
     column_ += kColumns;
+    CopyTerms();
+  }
+  // Part of the tile's first chunk. The terms of the tile before the last are
+  // not read any more: a tile has two chunks or more.
+  __device__ void CopyTerms() {
+    if (all_terms_ == nullptr || column_ >= end_) return;
+    terms_buffer_ ^= 1;
+    terms_copied_ = buffers_.terms[terms_buffer_];
+    if (threadIdx.x >= kColumns) return;
+    const int column = column_ + threadIdx.x;
+    const bool exists = column < num_terms_;
+    constexpr int kBytes = sizeof(*all_terms_);
+    copies_.template Copy<kBytes>(&buffers_.terms[terms_buffer_][threadIdx.x],
+                                  exists ? all_terms_ + column : all_terms_,
+                                  exists ? kBytes : 0);
   }
 
   Buffers<T, kColumns, kSlots>& buffers_;
   AsyncCopies copies_;
   int num_phases_, row_, first_, column_, end_;
   int phase_, chunk_, row_chunk_, buffer_ = 0;
-  bool keeps_rows_;
+  bool keeps_rows_, careful_;
+  const Terms<Accumulator<T>>*all_terms_, *terms_, *terms_copied_;
+  int num_terms_, terms_buffer_ = 0;
   T *rows_, *columns_, *rows_copied_, *columns_copied_;
 };
 
