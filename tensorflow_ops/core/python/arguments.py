@@ -4,6 +4,8 @@ A check raises ValueError with a text of the form "NAME is VALUE, expected ...".
 that only the run knows is checked by an op (`checked`), which raises InvalidArgumentError.
 """
 
+import contextlib
+import functools
 import re
 from numbers import Integral, Real
 
@@ -19,9 +21,23 @@ MAX_FLOAT32 = float(np.finfo(np.float32).max)
 MAX_INT32 = 2**31 - 1
 _MAX_FLOAT64 = float(np.finfo(np.float64).max)
 
-# For constants that a GPU's kernels read in host memory, and for checks that end there: on the GPU, TensorFlow would
-# compute all but int32 in device memory, and the copy back waits for all of its work.
-_HOST = "CPU:0"
+
+# On a GPU, TensorFlow would compute constants that kernels read in host memory, and checks, all but those of int32, in
+# device memory; the copy back waits for all of its work. Eager calls without GPUs need no scope, which takes longer than
+# a small kernel.
+
+
+@functools.cache
+def _has_gpus():
+    return bool(tf.config.list_logical_devices("GPU"))
+
+
+def _needs_host():
+    return not tf.executing_eagerly() or _has_gpus()
+
+
+def _on_host():
+    return tf.device("CPU:0") if _needs_host() else contextlib.nullcontext()
 
 
 # Python values.
@@ -134,7 +150,7 @@ def int_scalar(name, value, minimum):
     # np.ndim: the value of a string is bytes, not an array.
     if known is not None and np.ndim(known) == 0:
         return static_int(name, to_python(known), minimum)
-    with tf.device(_HOST):
+    with _on_host():
         wide = _scalar(name, tensor_of_kind(name, value, tf.int64))
         is_valid = (wide >= minimum) & (wide <= MAX_INT32)
         return tf.cast(checked(name, wide, is_valid, f"an int in [{minimum}, {MAX_INT32}]"), tf.int32)
@@ -145,7 +161,7 @@ def number(name, value, expected="a finite number", fits=lambda value: True):
     if is_tensor(value):
         known = tf.get_static_value(value)
         if known is None or np.ndim(known) != 0:
-            with tf.device(_HOST):
+            with _on_host():
                 tensor = _scalar(name, tensor_of_kind(name, value, tf.float64))
                 return checked(name, tensor, tf.math.is_finite(tensor) & fits(tensor), expected)
         value = known
@@ -159,8 +175,13 @@ def constant_or_cast(value, dtype):
 
 
 def in_host_memory(value, dtype):
-    """Returns a number or a tensor as a tensor of the dtype, for an input that a GPU's kernels read in host memory."""
-    with tf.device(_HOST):
+    """Returns a number or a tensor as a tensor of the dtype, for an input that a GPU's kernels read in host memory.
+
+    In an eager call without GPUs, returns a float as it is.
+    """
+    if isinstance(value, float) and not _needs_host():
+        return value
+    with _on_host():
         known = static_value(value)
         return cast(value, dtype) if known is None else tf.constant(known, dtype)
 
@@ -296,7 +317,7 @@ def with_shape(name, tensor, expected, meaning):
     if rank is not None and all(n is None or None not in pair for n, *pair in zip(sizes, static, head, strict=True)):
         return tensor
     shape = tf.shape(tensor)  # not on the host, where the tensor would have to go
-    with tf.device(_HOST):
+    with _on_host():
         count = tf.size(shape)
         # More dims, for tensors of unknown rank with too few.
         found = tf.concat([shape, tf.fill([len(sizes)], -1)], 0)[: len(sizes)]
