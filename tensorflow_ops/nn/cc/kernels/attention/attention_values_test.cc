@@ -50,6 +50,23 @@ TFO_TEST(Attention, RowsWithoutKeysAreZero) {
   Check(p);
 }
 
+// In each part of the vectors that go through a mask.
+TFO_TEST(Attention, OnePairOfAMaskCounts) {
+  for (int64_t keys : {7, 20, 70, 120}) {
+    for (int64_t at : {0, 15, 16, 63, 64, 103, 111, 119}) {
+      if (at >= keys) continue;
+      for (bool others : {false, true}) {
+        Problem<float> p = MakeProblem<float>({1, 3, keys, 1, 1, 4, 4});
+        AddMask(0, &p);
+        std::fill(p.mask.begin(), p.mask.end(), others);
+        p.mask[keys + at] = !others;
+        p.options += Text(" at ", at, " of ", keys);
+        Check(p);
+      }
+    }
+  }
+}
+
 TFO_TEST(Attention, NansOfExcludedPairsStayAway) {
   CheckSpoiled<float>();
   CheckSpoiled<double>();
