@@ -26,8 +26,16 @@ std::vector<Test>& Tests() {
 }
 
 bool is_timing = false;
+bool times_cpu = true;
 int failures = 0;          // of the test that runs
 constexpr int kShown = 3;  // of them
+
+bool Selects(const Selection& selection, const Test& test) {
+  if (selection.only_gpu && test.kind == Kind::kEveryLevel) return false;
+  const char* const filter = selection.filter;
+  return *filter == '=' ? std::strcmp(test.name, filter + 1) == 0
+                        : std::strstr(test.name, filter) != nullptr;
+}
 
 }  // namespace
 
@@ -91,6 +99,7 @@ void PrintTime(const std::string& name, const char* device,
 
 void TimeOnCpu(const std::string& name, int64_t num_bytes,
                const std::function<Error(const Cpu&)>& run) {
+  if (!times_cpu) return;
   constexpr int kWarmUps = 2, kRuns = 11;
   std::vector<double> ms;
   for (int i = 0; i < (IsTiming() ? kWarmUps + kRuns : 1); ++i) {
@@ -105,12 +114,13 @@ void TimeOnCpu(const std::string& name, int64_t num_bytes,
   if (IsTiming()) PrintTime(name, "cpu", ms, num_bytes);
 }
 
-int RunBenchmarks(const char* filter) {
+int RunBenchmarks(const Selection& selection) {
   is_timing = true;
+  times_cpu = !selection.only_gpu;
   bool all_ok = true;
   for (const auto& test : Tests()) {
     if (test.kind != Kind::kBenchmark || test.run == nullptr) continue;
-    if (std::strstr(test.name, filter) == nullptr) continue;
+    if (!Selects(selection, test)) continue;
     failures = 0;
     test.run();
     if (failures == 0) continue;
@@ -120,7 +130,14 @@ int RunBenchmarks(const char* filter) {
   return all_ok ? 0 : 1;
 }
 
-int RunTests(const char* filter) {
+int RunTests(const Selection& selection) {
+  times_cpu = !selection.only_gpu;
+  if (selection.list) {
+    for (const Test& test : Tests()) {
+      if (Selects(selection, test)) std::printf("%s\n", test.name);
+    }
+    return 0;
+  }
   const CpuLevel widest = ActiveCpuLevel();
   int run = 0;
   bool all_ok = true;
@@ -130,7 +147,7 @@ int RunTests(const char* filter) {
     for (auto& test : Tests()) {
       if (test.failed) continue;  // another instruction set says the same
       if (test.kind != Kind::kEveryLevel && level != widest) continue;
-      if (std::strstr(test.name, filter) == nullptr) continue;
+      if (!Selects(selection, test)) continue;
       ++run;
       if (test.run == nullptr) {
         std::printf("%s needs CUDA or its emulation\n", test.name);
@@ -156,6 +173,7 @@ int RunTests(const char* filter) {
     }
   }
   if (run == 0) {
+    const char* const filter = selection.filter;
     std::fprintf(stderr, "no tests%s%s\n", *filter ? " match " : "", filter);
     return 1;
   }
@@ -164,8 +182,12 @@ int RunTests(const char* filter) {
 
 }  // namespace tfo::testing
 
-// Usage: TEST [PART_OF_A_NAME]
-//        TEST --benchmark[=PART_OF_A_NAME]
+// Usage: TEST [--gpu] [--list] [PART_OF_A_NAME | =NAME]
+//        TEST [--gpu] --benchmark[=PART_OF_A_NAME]
+//
+//   --gpu   only what runs on a GPU
+//   --list  prints names instead
+//
 // Bazel sets the variable for --test_filter.
 int main(int argc, char** argv) {
   using namespace tfo;
@@ -175,11 +197,25 @@ int main(int argc, char** argv) {
   }
   constexpr const char kBenchmark[] = "--benchmark";
   constexpr size_t kLength = sizeof(kBenchmark) - 1;
-  if (argc > 1 && std::strncmp(argv[1], kBenchmark, kLength) == 0) {
-    const char* rest = argv[1] + kLength;
-    return testing::RunBenchmarks(rest + (*rest == '='));
+  testing::Selection selection;
+  if (const char* filter = std::getenv("TESTBRIDGE_TEST_ONLY")) {
+    selection.filter = filter;
   }
-  const char* filter = argc > 1 ? argv[1] : std::getenv("TESTBRIDGE_TEST_ONLY");
-  if (filter == nullptr) filter = "";
-  return tfo::testing::RunTests(filter);
+  bool benchmark = false;
+  for (int i = 1; i < argc; ++i) {
+    const std::string argument = argv[i];
+    if (argument == "--gpu") {
+      selection.only_gpu = true;
+    } else if (argument == "--list") {
+      selection.list = true;
+    } else if (argument.compare(0, kLength, kBenchmark) == 0) {
+      benchmark = true;
+      const char* const rest = argv[i] + kLength;
+      selection.filter = rest + (*rest == '=');
+    } else {
+      selection.filter = argv[i];
+    }
+  }
+  return benchmark ? testing::RunBenchmarks(selection)
+                   : testing::RunTests(selection);
 }

@@ -109,11 +109,18 @@ T Rounded(double x) {
 // the run fail; the test continues.
 void Fail(const char* file, int line, const std::string& message);
 
-// Runs the tests whose names contain `filter`. Returns 1 if one failed.
-int RunTests(const char* filter);
+// Which tests or benchmarks to run.
+struct Selection {
+  const char* filter = "";  // a part of the name, or "=" and all of it
+  bool only_gpu = false;    // TFO_CUDA_TESTs and benchmarks, with no TimeOnCpu
+  bool list = false;        // prints their names instead
+};
 
-// Runs the benchmarks whose names contain `filter`. Returns 1 if one failed.
-int RunBenchmarks(const char* filter);
+// Runs tests. Returns 1 if one failed.
+int RunTests(const Selection& selection);
+
+// Runs benchmarks. Returns 1 if one failed.
+int RunBenchmarks(const Selection& selection);
 
 // Whether benchmarks are timed, rather than run as tests.
 bool IsTiming();

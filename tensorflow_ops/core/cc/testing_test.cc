@@ -55,7 +55,7 @@ std::pair<std::string, int> Run(int (*run)()) {
 
 TFO_TEST(Testing, AFailureNamesItsCaseOnce) {
   const auto [output, status] =
-      Run([] { return testing::RunTests("Planted"); });
+      Run([] { return testing::RunTests({"Planted"}); });
   std::ostringstream expected;
   expected << "Planted.Sizes [" << CpuLevelName(kCpuLevels[0]) << "] FAILED\n";
   for (const int n : {1, 3, 5}) {
@@ -78,12 +78,31 @@ TFO_BENCHMARK(Timed, Benchmark) {
 TFO_TEST(Testing, BenchmarksAreTimed) {
   const auto [output, status] = Run([] {
     fails = false;
-    return testing::RunBenchmarks("Timed");
+    return testing::RunBenchmarks({"Timed"});
   });
   TFO_EXPECT_EQ(status, 0);
   TFO_EXPECT_EQ(output.find("{\"name\": \"nothing\", \"device\": \"cpu\""), 0u);
   TFO_EXPECT_EQ(output.substr(output.size() - 16), ", \"bytes\": 100}\n");
-  TFO_EXPECT_EQ(Run([] { return testing::RunBenchmarks("Timed"); }).second, 1);
+  TFO_EXPECT_EQ(Run([] { return testing::RunBenchmarks({"Timed"}); }).second,
+                1);
+}
+
+TFO_TEST(Selected, Everywhere) {}
+TFO_CUDA_TEST(Selected, OnGpu) {}
+TFO_CUDA_TEST(Selected, OnGpuToo) {}
+
+TFO_TEST(Testing, SelectsWhatRunsOnAGpuAndWholeNames) {
+  const auto gpu =
+      Run([] { return testing::RunTests({"Selected.", true, true}); });
+  TFO_EXPECT_EQ(gpu.first, "Selected.OnGpu\nSelected.OnGpuToo\n");
+  TFO_EXPECT_EQ(gpu.second, 0);
+  const auto one =
+      Run([] { return testing::RunTests({"=Selected.OnGpu", false, true}); });
+  TFO_EXPECT_EQ(one.first, "Selected.OnGpu\n");
+  // "nothing" fails there, but runs on the CPU.
+  const auto timed =
+      Run([] { return testing::RunBenchmarks({"Timed", true}); });
+  TFO_EXPECT_EQ(timed.first + std::to_string(timed.second), "0");
 }
 
 TFO_TEST(Levels, avx512_bf16) { HasBFloat16Products(); }
@@ -93,7 +112,7 @@ TFO_TEST(Testing, RepeatsOnlyTestsOfAVariantAtItsLevel) {
   const auto [output, status] = Run([] {
     SetActiveCpuLevelForTesting(
         std::min(ProcessorCpuLevel(), std::end(kCpuLevels)[-1]));
-    return testing::RunTests("Levels.");
+    return testing::RunTests({"Levels."});
   });
   TFO_EXPECT_EQ(status, 0);
   for (const std::string test : {"avx512_bf16", "amx"}) {
