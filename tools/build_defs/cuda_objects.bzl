@@ -24,11 +24,11 @@ def _cuda_objects_impl(ctx):
     roots = depset(["."], transitive = [context.quote_includes for context in contexts]).to_list()
     objects = []
     for src in ctx.files.srcs:
-        object = ctx.actions.declare_file(src.basename.removesuffix(".cu.cc") + ".cu.pic.o")
+        object = ctx.actions.declare_file("%s/%s.cu.pic.o" % (ctx.label.name, src.basename.removesuffix(".cu.cc")))
         objects.append(object)
         ctx.actions.run(
             executable = CUDA_NVCC,
-            arguments = _FLAGS + _architecture_flags() + ["-I" + root for root in roots] + ["-x", "cu", "-c", src.path, "-o", object.path],
+            arguments = _FLAGS + ctx.attr.copts + _architecture_flags() + ["-I" + root for root in roots] + ["-x", "cu", "-c", src.path, "-o", object.path],
             inputs = depset([src], transitive = [headers]),
             outputs = [object],
             mnemonic = "CudaCompile",
@@ -41,6 +41,7 @@ def _cuda_objects_impl(ctx):
 cuda_objects = rule(
     implementation = _cuda_objects_impl,
     attrs = {
+        "copts": attr.string_list(),
         "srcs": attr.label_list(allow_files = [".cu.cc"]),
         "deps": attr.label_list(providers = [CcInfo]),
     },

@@ -30,7 +30,7 @@ load("//tools/build_defs:kernel_objects.bzl", "cc_headers", "kernel_objects")
 _OPT = Label("//tools/build_defs:opt")
 _WITHOUT_EMULATION = Label("//tools/build_defs:without_emulation")
 _AARCH64 = Label("@platforms//cpu:aarch64")
-_CORE = {name: Label("//tensorflow_ops/core:" + name) for name in ["op_util", "testing", "testing_cuda", "testing_cuda_emulated"]}
+_CORE = {name: Label("//tensorflow_ops/core:" + name) for name in ["op_util", "testing", "testing_cuda_emulated", "testing_cuda_mirrored"]}
 _CUDART = Label("@local_config_tfo_cuda//:cudart")
 _EXPORT_KERNELS = Label("//tools/build_defs:export_kernels.lds")
 _HIDE_ALL_SYMBOLS = Label("//tools/build_defs:hide_all_symbols.lds")
@@ -135,22 +135,30 @@ def tfo_algorithm_library(name, hdrs, srcs = [], simd_srcs = [], simd_optimizati
     )
 
 # `name_emulated` runs the kernels on the CPU with a fiber per CUDA thread (core/cc/cuda_emulation.h), so that tests can
-# check results, but not behavior specific to GPUs. It is compiled only if a test links it.
+# check results, but not behavior specific to GPUs. `name_mirrored` runs them in programs for a GPU, where tests give
+# memory of the host to kernels (core/cc/gpu_mirror.h). Both are compiled only if a test links them.
 def tfo_cuda_library(name, srcs, deps = [], cuda_deps = []):
-    """CUDA kernels and launchers: `name`, compiled by nvcc, empty without --config=cuda; `name_emulated`, by g++."""
-    objects = []
-    if CUDA_ENABLED and srcs:
-        objects = [":" + name + "_objects"]
-        cuda_objects(
-            name = name + "_objects",
-            srcs = srcs,
-            deps = deps,
+    """CUDA kernels: `name`, by nvcc, empty without --config=cuda; for tests `name_mirrored`, and `name_emulated` by g++."""
+    for suffix, copts in {"": [], "_mirrored": ["-DTFO_GPU_MIRROR", "-lineinfo"]}.items():
+        tags = ["manual"] if suffix else []
+        objects = []
+        if CUDA_ENABLED and srcs:
+            objects = [":%s%s_objects" % (name, suffix)]
+            cuda_objects(
+                name = name + suffix + "_objects",
+                testonly = bool(suffix),
+                srcs = srcs,
+                copts = copts,
+                tags = tags,
+                deps = deps,
+            )
+        cc_library(
+            name = name + suffix,
+            testonly = bool(suffix),
+            srcs = objects,
+            tags = tags,
+            deps = deps + _with_suffix(cuda_deps, suffix) + ([_CUDART] if objects else []),
         )
-    cc_library(
-        name = name,
-        srcs = objects,
-        deps = deps + cuda_deps + ([_CUDART] if objects else []),
-    )
     emulated = []
     if srcs:
         emulated.append(":" + name + "_emulated_srcs")
@@ -390,7 +398,7 @@ def tfo_algorithm_test(name, srcs, deps, cuda_deps = []):
             linkstatic = True,
             local_defines = _LEVEL_DEFINES,
             tags = ["manual"],
-            deps = deps + cuda_deps + [_CORE["testing_cuda"], _CORE["testing"]],
+            deps = deps + _with_suffix(cuda_deps, "_mirrored") + [_CORE["testing_cuda_mirrored"], _CORE["testing"]],
         )
         deps = deps + [_CORE["testing_cuda_emulated"]] + select({
             _WITHOUT_EMULATION: [],

@@ -21,6 +21,10 @@
 
 #include "tensorflow_ops/core/cc/device.h"
 
+#if defined(TFO_CUDA_EMULATION) || defined(TFO_GPU_MIRROR)
+#include "tensorflow_ops/core/cc/gpu_mirror.h"
+#endif
+
 namespace tfo {
 
 // N values that a thread loads or stores at once; 16 bytes is the widest
@@ -153,24 +157,48 @@ inline constexpr int kOtherShared = 2 << 10;
 // The most DynamicShared of a block: sm_75 has 64 kB.
 inline constexpr int kMaxDynamicShared = (64 << 10) - kOtherShared;
 
-#ifndef TFO_CUDA_EMULATION
 namespace cuda_launch_internal {
-// Describes an error, and clears CUDA's record of it, which the next launch
-// would report again. The text is valid until the thread's next error.
-inline Error Describe(cudaError_t error, const void* kernel, unsigned grid,
-                      unsigned block, int shared_bytes) {
+// In tests, gives addresses on the GPU to arguments of a kernel.
+template <typename... Arguments>
+Error Replace([[maybe_unused]] Arguments*... arguments) {
+  Error error = nullptr;
+#if defined(TFO_CUDA_EMULATION) || defined(TFO_GPU_MIRROR)
+  ((error = error != nullptr ? error : gpu_mirror::Replace(arguments)), ...);
+#endif
+  return error;
+}
+
+#ifndef TFO_CUDA_EMULATION
+struct LaunchInfo {
+  const char* kernel;
+  unsigned grid, block;
+  int shared_bytes;
+};
+
+// Returns the name of a kernel, valid until CUDA unloads it.
+inline const char* NameOf([[maybe_unused]] const void* kernel) {
   const char* name = "?";
 #if CUDART_VERSION >= 12030
   if (cudaFuncGetName(&name, kernel) != cudaSuccess) name = "?";
 #endif
+  return name;
+}
+
+// Describes an error, and clears CUDA's record of it, which the next launch
+// would report again. The text is valid until the thread's next error.
+inline Error Describe(cudaError_t error, const LaunchInfo& launch) {
   static thread_local char text[1024];
   std::snprintf(text, sizeof(text),
                 "%s: %u blocks of %u threads and %d bytes of dynamic shared "
                 "memory, kernel %s",
-                cudaGetErrorString(error), grid, block, shared_bytes, name);
+                cudaGetErrorString(error), launch.grid, launch.block,
+                launch.shared_bytes, launch.kernel);
   cudaGetLastError();
   return text;
 }
+
+// Of tests: after a fault, CUDA no longer says which kernel it was.
+inline LaunchInfo last_launch = {"?", 0, 0, 0};
 
 // Lets blocks of `kernel` have kMaxDynamicShared on the current device. Once,
 // and not each launch's own bytes: another thread may launch the same kernel in
@@ -188,8 +216,8 @@ inline cudaError_t AskForShared(const void* kernel) {
   if (error == cudaSuccess) asked.insert({kernel, device});
   return error;
 }
-}  // namespace cuda_launch_internal
 #endif
+}  // namespace cuda_launch_internal
 
 // Enqueues kernel(args...) on grid x block threads; each block has
 // `shared_bytes` of DynamicShared, at most kMaxDynamicShared. Returns null or
@@ -199,6 +227,9 @@ Error LaunchWithShared([[maybe_unused]] const Gpu& gpu, unsigned grid,
                        unsigned block, int shared_bytes,
                        void (*kernel)(Parameters...), Arguments... arguments) {
   if (grid == 0) return nullptr;
+  if (const Error error = cuda_launch_internal::Replace(&arguments...)) {
+    return error;
+  }
   // A block has 48 kB, __shared__ variables included, unless its kernel asks
   // for more.
   const bool ask = shared_bytes + kOtherShared > (48 << 10);
@@ -208,9 +239,12 @@ Error LaunchWithShared([[maybe_unused]] const Gpu& gpu, unsigned grid,
                       [&] { kernel(arguments...); });
   return nullptr;
 #else
+  using namespace cuda_launch_internal;
   const void* const function = reinterpret_cast<const void*>(kernel);
-  cudaError_t error =
-      ask ? cuda_launch_internal::AskForShared(function) : cudaSuccess;
+#ifdef TFO_GPU_MIRROR
+  last_launch = {NameOf(function), grid, block, shared_bytes};
+#endif
+  cudaError_t error = ask ? AskForShared(function) : cudaSuccess;
   if (error == cudaSuccess) {
     cudaStream_t stream = static_cast<cudaStream_t>(gpu.stream);
     // clang-format off
@@ -219,8 +253,11 @@ Error LaunchWithShared([[maybe_unused]] const Gpu& gpu, unsigned grid,
     error = cudaGetLastError();
   }
   if (error == cudaSuccess) return nullptr;
-  return cuda_launch_internal::Describe(error, function, grid, block,
-                                        shared_bytes);
+#ifdef TFO_GPU_MIRROR
+  return Describe(error, last_launch);
+#else
+  return Describe(error, {NameOf(function), grid, block, shared_bytes});
+#endif
 #endif
 }
 
@@ -235,6 +272,7 @@ Error Launch(const Gpu& gpu, unsigned grid, unsigned block,
 inline Error EnqueueZeros([[maybe_unused]] const Gpu& gpu, void* data,
                           size_t bytes) {
   if (bytes == 0) return nullptr;
+  if (const Error error = cuda_launch_internal::Replace(&data)) return error;
 #ifdef TFO_CUDA_EMULATION
   std::memset(data, 0, bytes);
   return nullptr;

@@ -16,8 +16,9 @@
 
 namespace tfo::testing {
 
-// Allocates memory that kernels and the host both access, aligned to 256 bytes.
-// Returns null on failure.
+// Allocates memory of the host, aligned to 256 bytes, whose address a test may
+// give to kernels: they get that of its mirror (gpu_mirror.h), which
+// TFO_EXPECT_RUNS copies back. Returns null on failure.
 void* AllocateForGpu(size_t bytes);
 void FreeForGpu(void* memory);
 
@@ -43,7 +44,7 @@ struct GpuAllocator {
   }
 };
 
-// A vector that kernels can access.
+// A vector for the arguments of kernels.
 template <typename T>
 using GpuVector = std::vector<T, GpuAllocator<T>>;
 
@@ -57,7 +58,10 @@ template <typename T>
 GpuVector<T> RandomOnGpu(int64_t n, uint32_t seed) {
   const auto drawn = RandomValues<T>(std::min<int64_t>(n, 1 << 20), seed);
   GpuVector<T> values(n);
-  for (int64_t i = 0; i < n; ++i) values[i] = drawn[i % drawn.size()];
+  for (int64_t i = 0; i < n; i += drawn.size()) {
+    const auto end = std::min<int64_t>(drawn.size(), n - i);
+    std::copy_n(drawn.begin(), end, values.begin() + i);
+  }
   return values;
 }
 

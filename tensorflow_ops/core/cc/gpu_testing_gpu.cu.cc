@@ -1,24 +1,15 @@
+#include "tensorflow_ops/core/cc/cuda_launch.h"
+#include "tensorflow_ops/core/cc/gpu_mirror.h"
 #include "tensorflow_ops/core/cc/gpu_testing.h"
-
-#ifdef TFO_CUDA_EMULATION
-#include <cstdlib>
-#else
-#include <cuda_runtime_api.h>
-
-#include <cstdio>
-#endif
 
 namespace tfo::testing {
 
+void* AllocateForGpu(size_t bytes) { return gpu_mirror::Allocate(bytes); }
+void FreeForGpu(void* memory) { gpu_mirror::Free(memory); }
+
 #ifdef TFO_CUDA_EMULATION
 
-void* AllocateForGpu(size_t bytes) {
-  // Not rounded up, so that a sanitizer detects accesses beyond the end.
-  void* memory = nullptr;
-  return posix_memalign(&memory, 256, bytes) == 0 ? memory : nullptr;
-}
-void FreeForGpu(void* memory) { std::free(memory); }
-Error WaitForGpu() { return nullptr; }
+Error WaitForGpu() { return gpu_mirror::Fetch(); }
 
 namespace {
 std::vector<double> Milliseconds(const std::function<Error()>&) { return {}; }
@@ -26,17 +17,11 @@ std::vector<double> Milliseconds(const std::function<Error()>&) { return {}; }
 
 #else
 
-void* AllocateForGpu(size_t bytes) {
-  void* memory = nullptr;
-  const cudaError_t error = cudaMallocManaged(&memory, bytes > 0 ? bytes : 1);
-  if (error == cudaSuccess) return memory;
-  std::fprintf(stderr, "no memory for a GPU: %s\n", cudaGetErrorString(error));
-  return nullptr;
-}
-void FreeForGpu(void* memory) { cudaFree(memory); }
 Error WaitForGpu() {
   const cudaError_t error = cudaDeviceSynchronize();
-  return error == cudaSuccess ? nullptr : cudaGetErrorString(error);
+  if (error == cudaSuccess) return gpu_mirror::Fetch();
+  return cuda_launch_internal::Describe(error,
+                                        cuda_launch_internal::last_launch);
 }
 
 namespace {
@@ -87,7 +72,9 @@ void TimeOnGpu(const std::string& name, int64_t num_bytes,
   Gpu gpu;
   gpu.scratch = scratch.data();
   if (!IsTiming()) {
-    TFO_EXPECT_RUNS(run(gpu));
+    Error error = run(gpu);
+    if (error == nullptr) error = WaitForGpu();
+    if (error != nullptr) Fail(__FILE__, __LINE__, error);
     return;
   }
   const auto times = Milliseconds([&] { return run(gpu); });
