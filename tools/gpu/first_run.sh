@@ -3,29 +3,38 @@
 # come first, and no failure stops what follows. In the repository, it builds the programs first. Needs the GPU's
 # driver; the step peers also PyTorch, and sanitizers compute-sanitizer.
 #
-# Usage: tools/gpu/first_run.sh [--out FOLDER] [STEP]...
+# Usage: tools/gpu/first_run.sh [--out FOLDER] [--budget SECONDS] [--resume] [STEP]...
 #
-#   --out FOLDER  the folder for results (default: gpu_results, beside that of the programs)
-#   STEP          one of these; default: all, in this order
+#   --out FOLDER      the folder for results (default: gpu_results, beside that of the programs); FOLDER.tgz has them, too
+#   --budget SECONDS  starts nothing that may end later; the summary says what is missing
+#   --resume          leaves out what passed, by the summary in the folder
+#   STEP              one of these; default: all, in this order
 #     machine     describes the GPU, its driver and the software
-#     tests       runs all tests
+#     tests       runs all tests of kernels; those of a program that fails once more, each in a process of its own
 #     times       times all kernels: a line of JSON for each size
 #     peers       times torchvision's and PyTorch's kernels for the same sizes: table.md
-#     sanitizers  runs the tests under compute-sanitizer
+#     sanitizers  runs the tests under compute-sanitizer, all of its tools before the next program
 #
-# The folder has a log of each run, and summary.txt, a line for each: passed or FAILED, seconds, name. Environment:
-# PYTHON, which has PyTorch (default: python3); LIMIT, the seconds for a test or its benchmarks (default: 120).
+# The folder has a log of each run, and summary.txt, a line for each: passed, FAILED or missing, seconds, name.
+# Environment: PYTHON, which has PyTorch (default: python3); LIMIT, the seconds for a test or its benchmarks
+# (default: 120).
 set -uo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 
 fail() { printf 'ERROR: %s\n  See: %s --help\n' "$1" "$0" >&2 && exit 1; }
 out=$(dirname "$here")/gpu_results
+budget=0 resume=
 steps=()
 arguments=("$@")
 while (($# > 0)); do
   case $1 in
     -h | --help) sed -n '2,/^[^#]/{/^#/s/^# \{0,1\}//p}' "$0" && exit ;;
     --out) out=${2:?"--out needs a folder"} && shift ;;
+    --budget)
+      budget=${2:?"--budget needs seconds"} && shift
+      [[ $budget =~ ^[1-9][0-9]*$ ]] || fail "--budget is $budget, expected seconds."
+      ;;
+    --resume) resume=1 ;;
     machine | tests | times | peers | sanitizers) steps+=("$1") ;;
     *) fail "unknown argument $1." ;;
   esac
@@ -39,18 +48,35 @@ if [[ ! -e $here/zero_out_test && -e $here/build.sh ]]; then
 fi
 # First those of which the emulation of CUDA shows least: operations of warps, blocks that share memory.
 programs=()
-for program in "$here"/{mma,tile_product,connected_components,ctc_loss,nms,ctc_decode,deform_conv}_test "$here"/*_test; do
+for program in "$here"/{mma,tile_product,attention_gpu,connected_components,ctc_loss,nms,ctc_decode,deform_conv}_test \
+  "$here"/*_test; do
   program=${program##*/}
-  [[ ! -x $here/$program || " ${programs[*]} " == *" $program "* ]] || programs+=("$program")
+  [[ -x $here/$program && " ${programs[*]} " != *" $program "* ]] || continue
+  # Not those without kernels.
+  names=$(timeout 20 "$here/$program" --gpu --list 2>/dev/null </dev/null) && [[ -z $names ]] || programs+=("$program")
 done
 
-{ mkdir -p "$out" && out=$(cd "$out" && pwd) && : >"$out/summary.txt"; } || fail "cannot write to $out."
+{ mkdir -p "$out" && out=$(cd "$out" && pwd); } || fail "cannot write to $out."
+if [[ $resume ]]; then
+  # What passed; the rest runs again.
+  touch "$out/summary.txt" && passed=$(grep '^passed' "$out/summary.txt")
+  printf '%s' "$passed${passed:+$'\n'}" >"$out/summary.txt"
+else
+  : >"$out/summary.txt" || fail "cannot write to $out."
+fi
 
 # Runs a command within $2 seconds, with its output in the file $1, and adds its `result` to the summary.
 run() {
   local name=$1 limit=$2 log=$out/$1 start=$SECONDS status=0
   shift 2
   result=passed
+  ! grep -q "^passed, .*: $name\$" "$out/summary.txt" || return 0
+  # A limit cut short would make failures of what is only slow.
+  if ((budget > 0 && SECONDS + limit > budget)); then
+    result=missing
+    printf 'missing, 0 s: %s\n' "$name" >>"$out/summary.txt"
+    return 1
+  fi
   mkdir -p "${log%/*}"
   # The outer redirection hides the shell's message about a crash, which the summary has.
   { timeout --kill-after=10 "$limit" "$@" >"$log" 2>"$log.err" </dev/null; } 2>/dev/null || status=$?
@@ -65,30 +91,52 @@ run() {
   return "$status"
 }
 
+# After a fault, CUDA refuses all that a process does: the tests after it have not run. CUDA then waits for each kernel,
+# so that the error names it, and writes a file about the first fault.
+run_apart() {
+  local program=$1 test
+  for test in $("$here/$program" --gpu --list 2>/dev/null); do
+    run "tests/$program/$test.log" "$limit" env CUDA_LAUNCH_BLOCKING=1 CUDA_ENABLE_COREDUMP_ON_EXCEPTION="$coredump" \
+      CUDA_COREDUMP_FILE="$out/coredump" "$here/$program" --gpu "=$test" || coredump=0
+  done
+}
+
 limit=${LIMIT:-120}
+coredump=1
 for step in "${steps[@]}"; do
   printf '==> %s\n' "$step"
   case $step in
     machine)
-      run machine/gpu.txt 60 nvidia-smi
+      run machine/gpu.txt 30 nvidia-smi -q
+      run machine/libc.txt 30 ldd --version
       run machine/python.txt 60 "${PYTHON:-python3}" -c \
         'import torch, torchvision; print(torch.__version__, torchvision.__version__, torch.version.cuda)'
-      run machine/sanitizer.txt 60 compute-sanitizer --version
+      run machine/sanitizer.txt 30 compute-sanitizer --version
       ;;
     tests)
-      for program in "${programs[@]}"; do run "tests/$program.log" "$limit" "$here/$program"; done
+      for program in "${programs[@]}"; do
+        run "tests/$program.log" "$limit" "$here/$program" --gpu || [[ $result == missing ]] || run_apart "$program"
+      done
       ;;
     times)
       for program in "${programs[@]}"; do
-        run "times/$program.jsonl" "$limit" "$here/$program" --benchmark ||
+        run "times/$program.jsonl" "$limit" "$here/$program" --gpu --benchmark || [[ $result == missing ]] ||
           printf '{"name": "%s", "error": "%s"}\n' "$program" "$result" >>"$out/times/$program.jsonl"
       done
       ;;
-    peers) run table.md 900 "${PYTHON:-python3}" "$here/peers.py" "$out"/times/*.jsonl ;;
+    peers)
+      times=("$out"/times/*.jsonl)
+      if [[ -e ${times[0]} ]]; then
+        run table.md 300 "${PYTHON:-python3}" "$here/peers.py" "${times[@]}"
+      else
+        printf 'missing, 0 s: table.md, which needs the step times in the same folder\n' | tee -a "$out/summary.txt"
+      fi
+      ;;
     sanitizers)
-      for tool in racecheck memcheck synccheck initcheck; do
-        for program in "${programs[@]}"; do
-          run "sanitizers/$program.$tool.log" "$limit" compute-sanitizer --tool "$tool" --error-exitcode 1 "$here/$program"
+      for program in "${programs[@]}"; do
+        for tool in memcheck racecheck synccheck initcheck; do
+          run "sanitizers/$program.$tool.log" "$limit" \
+            compute-sanitizer --tool "$tool" --error-exitcode 1 "$here/$program" --gpu
           [[ $result != *"status 127"* ]] || break 2 # there is no compute-sanitizer
         done
       done
@@ -96,5 +144,7 @@ for step in "${steps[@]}"; do
   esac
 done
 
-printf '\nResults are in %s.\n' "$out"
-! grep FAILED "$out/summary.txt" >&2
+# In one file: often only few come back from a machine.
+tar -czf "$out.tgz" -C "$(dirname "$out")" "$(basename "$out")"
+printf '\nResults are in %s, and in %s.tgz.\n' "$out" "$out"
+! grep -E '^(FAILED|missing)' "$out/summary.txt" >&2

@@ -8,6 +8,7 @@ import pathlib
 import re
 import shutil
 import subprocess
+import tarfile
 
 import pytest
 
@@ -29,17 +30,33 @@ torch.cuda.Event.return_value.elapsed_time.return_value = 2.0
 torch.empty_like.return_value = torch.empty.return_value = mock.MagicMock()
 torch.empty.return_value.numel.return_value = 3 << 30
 torch.log_softmax.side_effect = RuntimeError("no such kernel\\nstack")
-sys.modules["torch.nn"] = torch.nn
+sys.modules["torch.nn"], sys.modules["torch.nn.attention"] = torch.nn, torch.nn.attention
 """
 # In the place of what build.sh packs.
-PASSES = {"zero_out_test": "[[ ${1-} == --benchmark ]] || echo 'ZeroOut.CudaKernelKeepsOneElement [baseline] ok'"}
+PASSES = {
+    "attention_test": "[[ $* == '--gpu --list' ]]",
+    "zero_out_test": """[[ $1 == --gpu ]] || exit 1
+case $2 in
+  --benchmark) ;;
+  --list) echo ZeroOut.CudaKernelKeepsOneElement ;;
+  *) echo 'ZeroOut.CudaKernelKeepsOneElement [baseline] ok' ;;
+esac""",
+}
 FAIL = {
-    "connected_components_test": "sleep 1000",
-    "nms_test": """case $1 in
+    "connected_components_test": "[[ $* == *--list ]] && echo Components.Hang && exit; sleep 1000",
+    "crf_test": """case $* in
+  '--gpu --list') echo Crf.Faults; echo Crf.Passes ;;
+  '--gpu --benchmark') ;;
+  '--gpu =Crf.Passes') ;;
+  *) echo "blocking ${CUDA_LAUNCH_BLOCKING-}"; exit 134 ;;
+esac""",
+    "nms_test": """case $2 in
+  --list) echo Nms.Cuda ;;
   --benchmark) printf '%s\\n' 'TimeOnGpu' \\
     '{"name": "float32 softmax [4096, 32000]", "device": "cuda", "ms": 0.5, "bytes": 1073741824}' \\
     '{"name": "float32 log_softmax [4096, 32000]", "device": "cuda", "ms": 0.5, "bytes": 1073741824}' \\
-    '{"name": "float32 gather_tree [8, 8, 8]", "device": "cuda", "ms": 0.25, "bytes": 1024}'
+    '{"name": "float32 gather_tree [8, 8, 8]", "device": "cuda", "ms": 0.25, "bytes": 1024}' \\
+    '{"name": "attention float16  4 x 4096 queries, 16 heads, depth 64 causal", "device": "cuda", "ms": 1, "bytes": 0}'
     kill -SEGV $$ ;;
 esac""",
 }
@@ -98,6 +115,8 @@ def test_all_passes(machine):
     results = gpu.parent / "gpu_results"
     assert "CudaKernelKeepsOneElement [" in (results / "tests/zero_out_test.log").read_text()
     assert (results / "machine/gpu.txt").read_text() == "an imagined GPU\n"
+    with tarfile.open(f"{results}.tgz") as archive:
+        assert "gpu_results/tests/zero_out_test.log" in archive.getnames()
 
 
 def test_no_failure_stops_what_follows(machine):
@@ -106,23 +125,31 @@ def test_no_failure_stops_what_follows(machine):
     done = run(machine, gpu / "first_run.sh", "--out", results, LIMIT="3")
     assert done.returncode == 1, done.stdout
     summary = summary_of(results)
-    tests = ("connected_components_test", "nms_test", "zero_out_test")
-    tools = ("racecheck", "memcheck", "synccheck", "initcheck")
+    programs = ("connected_components_test", "nms_test", "crf_test", "zero_out_test")
+    tests = [f"tests/{program}.log" for program in programs]
+    tests[3:3] = ["tests/crf_test/Crf.Faults.log", "tests/crf_test/Crf.Passes.log"]
+    tests[1:1] = ["tests/connected_components_test/Components.Hang.log"]
+    tools = ("memcheck", "racecheck", "synccheck", "initcheck")
     assert list(summary) == [
-        *(f"machine/{name}.txt" for name in ("gpu", "python", "sanitizer")),
-        *(f"tests/{test}.log" for test in tests),
-        *(f"times/{test}.jsonl" for test in tests),
+        *(f"machine/{name}.txt" for name in ("gpu", "libc", "python", "sanitizer")),
+        *tests,
+        *(f"times/{program}.jsonl" for program in programs),
         "table.md",
-        *(f"sanitizers/{test}.{tool}.log" for tool in tools for test in tests),
+        *(f"sanitizers/{program}.{tool}.log" for program in programs for tool in tools),
     ]
     failed = {name: result for name, result in summary.items() if result != "passed"}
     assert failed == {
         "tests/connected_components_test.log": "FAILED (more than 3 s)",
+        "tests/connected_components_test/Components.Hang.log": "FAILED (more than 3 s)",
+        "tests/crf_test.log": "FAILED (status 134)",
+        "tests/crf_test/Crf.Faults.log": "FAILED (status 134)",
         "times/connected_components_test.jsonl": "FAILED (more than 3 s)",
         "times/nms_test.jsonl": "FAILED (status 139)",
         **{f"sanitizers/connected_components_test.{tool}.log": "FAILED (more than 3 s)" for tool in tools},
+        **{f"sanitizers/crf_test.{tool}.log": "FAILED (status 134)" for tool in tools},
         "sanitizers/zero_out_test.racecheck.log": "FAILED (status 1)",
     }
+    assert (results / "tests/crf_test/Crf.Faults.log").read_text() == "blocking 1\n"
     for name in failed:
         assert name in done.stdout.rpartition("Results are in")[2]
     assert (results / "table.md").read_text().splitlines()[4:] == [
@@ -130,8 +157,26 @@ def test_no_failure_stops_what_follows(machine):
         "| float32 softmax [4096, 32000] | 0.500 | 2.000 | 4.00 | 67% |",
         "| float32 log_softmax [4096, 32000] | 0.500 | RuntimeError: no such kernel | - | 67% |",
         "| float32 gather_tree [8, 8, 8] | 0.250 | - | - | 0% |",
+        *(
+            f"| attention float16  4 x 4096 queries, 16 heads, depth 64 causal, {backend} | 1.000 | 2.000 | 2.00 | 0% |"
+            for backend in ("FLASH_ATTENTION", "CUDNN_ATTENTION", "EFFICIENT_ATTENTION")
+        ),
         "| nms_test | FAILED (status 139) | - | - | - |",
     ]
+
+
+def test_a_budget_and_what_it_left(machine):
+    gpu = unpacked(machine, PASSES)
+    results = machine / "results"
+    script, log = gpu / "first_run.sh", "tests/zero_out_test.log"
+    done = run(machine, script, "--out", results, "--budget", "100", "machine", "tests", "peers")
+    assert done.returncode == 1, done.stdout
+    missing = [name for name, result in summary_of(results).items() if result == "missing"]
+    assert missing == [log, "table.md, which needs the step times in the same folder"]
+    done = run(machine, script, "--out", results, "--resume", "--budget", "200", "machine", "tests")
+    assert done.returncode == 0, done.stdout
+    assert "gpu.txt" not in done.stdout and log in done.stdout
+    assert list(summary_of(results))[-1] == log and set(summary_of(results).values()) == {"passed"}
 
 
 def test_a_machine_without_tools(machine):
@@ -143,7 +188,7 @@ def test_a_machine_without_tools(machine):
     assert failed == {
         *(f"machine/{name}.txt" for name in ("gpu", "python", "sanitizer")),
         "table.md",
-        "sanitizers/zero_out_test.racecheck.log",
+        "sanitizers/zero_out_test.memcheck.log",
     }
 
 

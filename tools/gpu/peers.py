@@ -7,6 +7,7 @@ cache was overwritten. torchvision gets contiguous NCHW features. Peers also all
 compared: the tests compare the kernels with the definitions, of which torchvision's roi_pool has another.
 """
 
+import contextlib
 import functools
 import importlib
 import itertools
@@ -232,6 +233,25 @@ def deformable_attention(dtype, queries, heads, depth, points, *levels):
     return attend, values, grids, normal(heads, 1, queries, len(sizes), points, dtype=dtype)
 
 
+@peer
+def attention(dtype, batch, length, heads, depth, *, causal):
+    attend = functools.partial(functional.scaled_dot_product_attention, is_causal=causal)
+    return attend, *(normal(batch, heads, length, depth, dtype=dtype) for _ in range(3))
+
+
+# Of PyTorch's attention; each is a row.
+BACKENDS = "FLASH_ATTENTION", "CUDNN_ATTENTION", "EFFICIENT_ATTENTION"
+
+
+def backend_of(name):
+    """Returns a context with the backend at the end of a name, if there is one."""
+    backend = name.rpartition(", ")[2]
+    if backend not in BACKENDS:
+        return contextlib.nullcontext()
+    attention = importlib.import_module("torch.nn.attention")
+    return attention.sdpa_kernel(getattr(attention.SDPBackend, backend))
+
+
 def gradient_of(function, *inputs):
     """Returns a call that computes the gradients of function(*inputs), without its forward pass."""
     leaves = [x.detach().requires_grad_() for x in inputs]
@@ -242,13 +262,15 @@ def gradient_of(function, *inputs):
 
 def call_of(name):
     """Returns the peer's call for a benchmark such as "float32 box_iou [8, 8] giou", or None."""
-    dtype, kernel, rest = (re.match(r"((?:int|b?float)\d+ )?(\w+) ?(.*)", name)).groups()
+    parts = re.match(r"((?:int|b?float)\d+ )?(\w+) *((?:int|b?float)\d+ )?(.*)", name).groups()
+    dtype, kernel, rest = parts[0] or parts[2], parts[1], parts[3]
     forward, variant = kernel.removesuffix("_grad"), re.search(r"[a-z]+$", rest)
     make = PEERS.get(forward) or (PEERS.get(f"{forward} {variant[0]}") if variant else None)
     if not make:
         return None
     numbers = [int(n) for n in re.findall(r"\d+", rest)]
-    function, *inputs = make(DTYPES.get((dtype or "").strip(), torch.float32), *numbers)
+    options = {"causal": " causal" in rest} if forward == "attention" else {}
+    function, *inputs = make(DTYPES.get((dtype or "").strip(), torch.float32), *numbers, **options)
     return (
         gradient_of(function, *inputs) if forward != kernel else functools.partial(torch.no_grad()(function), *inputs)
     )
@@ -260,9 +282,10 @@ def row_of(row, timer, speed):
         return f"| {row['name']} | {row['error']} | - | - | - |"
     ours, theirs, ratio = row["ms"], "-", "-"
     try:
-        call = call_of(row["name"])
+        with backend_of(row["name"]):
+            call = call_of(row["name"])
+            ms = timer.milliseconds(call) if call else None
         if call:
-            ms = timer.milliseconds(call)
             theirs, ratio = f"{ms:.3f}", f"{ms / ours:.2f}"
         del call
         torch.cuda.empty_cache()
@@ -282,7 +305,9 @@ def main():
         for line in pathlib.Path(times).read_text().splitlines():
             row = json.loads(line) if line.startswith("{") else {}
             if "error" in row or row.get("device") == "cuda":
-                print(row_of(row, timer, speed), flush=True)
+                backends = [f", {b}" for b in BACKENDS] if row["name"].startswith("attention") else [""]
+                for backend in backends if "error" not in row else [""]:
+                    print(row_of(row | {"name": row["name"] + backend}, timer, speed), flush=True)
 
 
 if __name__ == "__main__":
