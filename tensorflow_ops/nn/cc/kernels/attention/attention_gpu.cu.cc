@@ -87,14 +87,18 @@ __device__ void WeighScores(C unit, C (&scores)[N][4], RowState<C>* state,
 // Replaces the products of queries from t and keys from j on by scores.
 template <typename T, typename C, int N>
 __device__ void SetScores(const Pairs<T>& pairs, int t, int j,
-                          C (&products)[N][4]) {
-  if (pairs.ArePlain(t + WarpRow(), 16, j, 8 * N)) {
+                          uint64_t key_bits, C (&products)[N][4]) {
+  if (pairs.ArePlain(t + WarpRow(), 16, j, 8 * N, key_bits)) {
     if (pairs.PlainAreProducts()) return;
 #pragma unroll
     for (int n = 0; n < N; ++n) {
 #pragma unroll
       for (int i = 0; i < 4; ++i) products[n][i] = pairs.Plain(products[n][i]);
     }
+    return;
+  }
+  if (!pairs.has_softcap()) {
+    pairs.template SetScores<false>(t, j, key_bits, products);
     return;
   }
 #pragma unroll 1
@@ -152,7 +156,7 @@ __global__ void __launch_bounds__(kThreads, (kMinBlocks<T, kWidth>))
         SumPhase(KeyRows(args, example, place.head, args.value,
                          args.value_depth, options.value_depth_packs),
                  place.first_column, kWidth)};
-    Range keys = pairs.SeenKeys(first, kRows);
+    Range keys = pairs.Unmasked(pairs.SeenKeys(first, kRows));
     keys.begin = keys.begin / kColumns<T> * kColumns<T>;
     const int width = static_cast<int>(args.value_depth) - place.first_column;
 
@@ -170,10 +174,11 @@ __global__ void __launch_bounds__(kThreads, (kMinBlocks<T, kWidth>))
         state.total[m] = threadIdx.x % 4 == 0 ? C(1) : C(0);
       }
       for (int key = keys.begin; key < keys.end; key += kColumns<T>) {
+        const uint64_t key_bits = pairs.template KeyBits<kColumns<T>>(key);
         C scores[N][4];
         Clear(scores);
         AddDotPhase<T>(static_cast<int>(args.depth), &steps, scores);
-        SetScores(pairs, first, key, scores);
+        SetScores(pairs, first, key, key_bits, scores);
         C corrections[2];
         WeighScores(unit, scores, &state, corrections);
 #pragma unroll

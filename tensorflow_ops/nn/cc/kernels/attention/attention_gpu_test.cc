@@ -63,6 +63,25 @@ TFO_CUDA_TEST(Attention, KernelsOfCausalRowsEqualDoubleLoops) {
   }
 }
 
+// Masks of padding: all queries see the same keys.
+TFO_CUDA_TEST(Attention, KernelsOfMaskedKeysEqualDoubleLoops) {
+  const auto check = [](auto p, int broadcast) {
+    AddMask(broadcast, &p);
+    const int64_t keys = p.spec.keys;
+    for (size_t i = 0; i < p.mask.size(); ++i) {
+      const int64_t example = i / keys, j = i % keys;
+      p.mask[i] = example != 1 && j / 50 % 2 == example / 2 && j != 60;
+    }
+    CheckGpu(p);
+    AddOption(0, &p);
+    AddBias(0, &p);
+    CheckGpu(p);
+  };
+  check(MakeProblem<Half>({3, 7, 280, 1, 1, 8, 8}), 6);
+  check(MakeProblem<BFloat16>({1, 130, 141, 2, 1, 8, 8}), 6);
+  check(MakeProblem<double>({2, 5, 150, 2, 1, 3, 3}), 14);
+}
+
 TFO_CUDA_TEST(Attention, KernelsOfRaggedExamplesEqualDoubleLoops) {
   Problem<float> p = MakeRagged<float>();
   CheckGpu(p);

@@ -84,9 +84,9 @@ struct Inputs {
 // Replaces products of queries and keys by weights after the dropout, and
 // products of d_outputs and values by the gradients to the scores, or to scale
 // * product: for a fragment, whose rows and columns begin at `row` and
-// `column`. kPlain: that of Pairs::ArePlain. `terms`: of the thread's two
-// queries.
-template <bool kRowsAreKeys, bool kPlain, typename T, typename C>
+// `column`. kScored: the products of queries and keys are scores already, and
+// there is no dropout. `terms`: of the thread's two queries.
+template <bool kRowsAreKeys, bool kScored, typename T, typename C>
 __device__ void DifferentiateFragment(const Pairs<T>& pairs,
                                       const Terms<C> (&terms)[2], int row,
                                       int column, bool to_products,
@@ -97,36 +97,48 @@ __device__ void DifferentiateFragment(const Pairs<T>& pairs,
     const int r = row + FragmentRow(i), c = column + FragmentColumn(0, i);
     const int t = kRowsAreKeys ? c : r, j = kRowsAreKeys ? r : c;
     C slope = 1;
-    const C score = kPlain ? pairs.Plain(weights[i])
-                           : pairs.Score(weights[i], t, j, &slope);
+    const C score =
+        kScored ? weights[i] : pairs.Score(weights[i], t, j, &slope);
     const auto& [lse, delta] = terms[kRowsAreKeys ? i % 2 : i / 2];
     const C power = Exp2((score - lse) * static_cast<C>(kLog2OfE));
     const C weight = score == kNoScore<C> ? C(0) : power;
     weights[i] = weight;
-    if (!kPlain && pairs.has_dropout()) {
+    if (!kScored && pairs.has_dropout()) {
       // Keys j and j + 1 share a word if j is even, as SeenKeys begins.
       if (kRowsAreKeys || i % 2 == 0) word = pairs.DropoutWord(t, j);
       d[i] = pairs.Drop(word, j, d[i]);
       weights[i] = pairs.Drop(word, j, weight);
     }
     d[i] = weight == 0 ? C(0) : weight * (d[i] - delta);
-    if (!kPlain && to_products && weight != 0) d[i] *= slope;
+    if (!kScored && to_products && weight != 0) d[i] *= slope;
   }
 }
-// terms: of the thread's two rows or, if they are keys, of all columns.
+// terms: of the thread's two rows or, if they are keys, of all columns. Bits of
+// the mask are of the columns or, if the rows are keys, of those.
 template <bool kRowsAreKeys, typename T, int N, typename C>
 __device__ void Differentiate(const Pairs<T>& pairs, const Terms<C>* terms,
-                              int row, int column, bool to_products,
-                              C (&products)[N][4], C (&d_weights)[N][4]) {
-  const auto differentiate = [&](auto plain, int n, C(&weights)[4], C(&d)[4]) {
+                              int row, int column, uint64_t key_bits,
+                              bool to_products, C (&products)[N][4],
+                              C (&d_weights)[N][4]) {
+  const auto differentiate = [&](auto scored, int n, C(&weights)[4], C(&d)[4]) {
     const int at = kRowsAreKeys ? FragmentColumn(n, 0) : 0;
     const Terms<C> of_two[2] = {terms[at], terms[at + 1]};
-    DifferentiateFragment<kRowsAreKeys, plain>(
+    DifferentiateFragment<kRowsAreKeys, scored>(
         pairs, of_two, row, column + 8 * n, to_products, weights, d);
   };
   const int warp_row = row + WarpRow();
-  if (kRowsAreKeys ? pairs.ArePlain(column, 8 * N, warp_row, 16)
-                   : pairs.ArePlain(warp_row, 16, column, 8 * N)) {
+  if (!pairs.has_dropout() && !pairs.has_softcap()) {
+    if (kRowsAreKeys ? pairs.ArePlain(column, 8 * N, warp_row, 16, key_bits)
+                     : pairs.ArePlain(warp_row, 16, column, 8 * N, key_bits)) {
+#pragma unroll
+      for (int n = 0; n < N; ++n) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i)
+          products[n][i] = pairs.Plain(products[n][i]);
+      }
+    } else {
+      pairs.template SetScores<kRowsAreKeys>(row, column, key_bits, products);
+    }
 #pragma unroll
     for (int n = 0; n < N; ++n) {
       differentiate(std::true_type(), n, products[n], d_weights[n]);
@@ -172,7 +184,9 @@ __global__ void __launch_bounds__(kThreads, 2)
                                    DotPhase(inputs.values, inputs.d_outputs),
                                    SumPhase(inputs.d_outputs, column, kWidth),
                                    SumPhase(inputs.queries, column, kWidth)};
-        const Range queries = pairs.QueriesThatSee(first, kRows);
+        const uint64_t key_bits = pairs.template KeyBits<kRows>(first);
+        const Range queries =
+            key_bits == 0 ? Range{0, 0} : pairs.QueriesThatSee(first, kRows);
         steps.Begin(phases, first, queries.begin, queries.end, careful,
                     inputs.terms, inputs.queries.rows);
         for (int t = queries.begin; t < queries.end; t += kColumns<T>) {
@@ -181,8 +195,8 @@ __global__ void __launch_bounds__(kThreads, 2)
           Clear(d_scores);
           AddDotPhase<T>(depth, &steps, weights);
           AddDotPhase<T>(value_depth, &steps, d_scores);
-          Differentiate<true>(pairs, steps.terms(), first, t, true, weights,
-                              d_scores);
+          Differentiate<true>(pairs, steps.terms(), first, t, key_bits, true,
+                              weights, d_scores);
           AddSumPhase<T>(weights, value_depth - column, &steps, d_values);
           AddSumPhase<T>(d_scores, depth - column, &steps, d_keys);
         }
@@ -226,7 +240,7 @@ __global__ void __launch_bounds__(kThreads, (kMinBlocks<T, kWidth>))
     const Phase<T> phases[] = {DotPhase(inputs.queries, inputs.keys),
                                DotPhase(inputs.d_outputs, inputs.values),
                                SumPhase(inputs.keys, column, kWidth)};
-    const Range keys = pairs.SeenKeys(first, kRows);
+    const Range keys = pairs.Unmasked(pairs.SeenKeys(first, kRows));
     Terms<C> of_rows[2];
     inputs.LoadTerms(first, of_rows);
     C sums[kWidth / 8][4];
@@ -235,13 +249,14 @@ __global__ void __launch_bounds__(kThreads, (kMinBlocks<T, kWidth>))
       steps.Begin(phases, first, keys.begin, keys.end, careful);
       Clear(sums);
       for (int key = keys.begin; key < keys.end; key += kColumns<T>) {
+        const uint64_t key_bits = pairs.template KeyBits<kColumns<T>>(key);
         C weights[kFragments<T>][4], d_scores[kFragments<T>][4];
         Clear(weights);
         Clear(d_scores);
         AddDotPhase<T>(depth, &steps, weights);
         AddDotPhase<T>(static_cast<int>(args.value_depth), &steps, d_scores);
-        Differentiate<false>(pairs, of_rows, first, key, true, weights,
-                             d_scores);
+        Differentiate<false>(pairs, of_rows, first, key, key_bits, true,
+                             weights, d_scores);
         AddSumPhase<T>(d_scores, depth - column, &steps, sums);
       }
       if (!kHasTensorCores<T> || careful || !AnyNonFinite(sums)) break;
@@ -371,7 +386,7 @@ __global__ void __launch_bounds__(kThreads)
         const Phase<T> phases[] = {DotPhase(inputs.queries, inputs.keys),
                                    DotPhase(inputs.d_outputs, inputs.values)};
         for (int t = queries.begin; t < queries.end; t += kRows) {
-          Range keys = pairs.SeenKeys(t, kRows);
+          Range keys = pairs.Unmasked(pairs.SeenKeys(t, kRows));
           if (strides.key != 0) {
             if (keys.end <= own_key || keys.begin >= own_key + kColumns<T>) {
               continue;
@@ -382,14 +397,15 @@ __global__ void __launch_bounds__(kThreads)
           Terms<C> of_rows[2];
           inputs.LoadTerms(t, of_rows);
           for (int key = keys.begin; key < keys.end; key += kColumns<T>) {
+            const uint64_t key_bits = pairs.template KeyBits<kColumns<T>>(key);
             C weights[N][4], d_scores[N][4];
             Clear(weights);
             Clear(d_scores);
             AddDotPhase<T>(static_cast<int>(args.depth), &steps, weights);
             AddDotPhase<T>(static_cast<int>(args.value_depth), &steps,
                            d_scores);
-            Differentiate<false>(pairs, of_rows, t, key, false, weights,
-                                 d_scores);
+            Differentiate<false>(pairs, of_rows, t, key, key_bits, false,
+                                 weights, d_scores);
 #pragma unroll
             for (int n = 0; n < N; ++n) {
 #pragma unroll
