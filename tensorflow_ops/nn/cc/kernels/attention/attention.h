@@ -98,11 +98,14 @@ struct AttentionGradArgs : AttentionOperands<T> {
 // Dropout (AttentionDropout) drops weights e^(s - lse) and scales the others,
 // after lse.
 //
-// A GPU rounds weights to T, and clamps lengths.
+// A GPU rounds weights to T, clamps lengths, and needs scratch of
+// AttentionScratchBytes.
 template <typename T>
 Error Attention(const Cpu& cpu, const AttentionArgs<T>& args);
 template <typename T>
 Error Attention(const Gpu& gpu, const AttentionArgs<T>& args);
+template <typename T>
+int64_t AttentionScratchBytes(const AttentionOperands<T>& args);
 
 // Writes the gradients along d_output and, unless it is null, d_log_sum_exp;
 // those of queries beyond lengths are ignored. A pair of weight 0 passes none.

@@ -244,7 +244,11 @@ template <typename T>
 void ComputeOnGpu(const Problem<T>& p, Outputs<T>* outputs) {
   WithScratch(
       Gpu(),
-      [&] { return AttentionGradScratchBytes<T>(outputs->log_sum_exp.size()); },
+      [&] {
+        return std::max(
+            AttentionScratchBytes<T>(p.Operands()),
+            AttentionGradScratchBytes<T>(outputs->log_sum_exp.size()));
+      },
       [&](const Gpu& on) { outputs->Compute(on, p); });
 }
 template <typename T>

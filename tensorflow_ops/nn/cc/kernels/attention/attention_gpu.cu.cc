@@ -1,5 +1,7 @@
 #include "tensorflow_ops/nn/cc/kernels/attention/attention_gpu.h"
 
+#include <algorithm>
+
 #include "tensorflow_ops/nn/cc/kernels/attention/attention_scores_gpu.h"
 #include "tensorflow_ops/nn/cc/kernels/attention/attention_tiles_gpu.h"
 
@@ -129,12 +131,23 @@ __device__ void DropWeights(const Pairs<T>& pairs, int t, int j,
   }
 }
 
+// What the blocks of a split of the keys write: their outputs and log_sum_exp,
+// in the order of log_sum_exp. JoinSplits sums them.
+template <typename C>
+struct Splits {
+  int64_t count;
+  int64_t sums;    // of log_sum_exp
+  C* log_sum_exp;  // [count, sums]
+  C* outputs;      // [count, sums, value_depth]
+};
+constexpr int kMaxSplits = 32;  // a lane of JoinSplits has one
+
 // kWidth columns of the outputs of kRows queries.
 template <typename T, int kWidth, typename C = Accumulator<T>>
 __global__ void __launch_bounds__(kThreads, (kMinBlocks<T, kWidth>))
     Attend(const __grid_constant__ AttentionArgs<T> args,
            const __grid_constant__ Options options,
-           const __grid_constant__ Grid grid) {
+           const __grid_constant__ Grid grid, const Splits<C> splits) {
   constexpr int N = kColumns<T> / 8;
   __shared__ Buffers<T, kColumns<T>, kSlots> buffers;
   __shared__ Pairs<T> pairs;
@@ -158,6 +171,14 @@ __global__ void __launch_bounds__(kThreads, (kMinBlocks<T, kWidth>))
                  place.first_column, kWidth)};
     Range keys = pairs.Unmasked(pairs.SeenKeys(first, kRows));
     keys.begin = keys.begin / kColumns<T> * kColumns<T>;
+    if (splits.count > 1) {
+      const int tiles = (keys.end - keys.begin + kColumns<T> - 1) / kColumns<T>;
+      const int count = static_cast<int>(splits.count);
+      const int size = (tiles + count - 1) / count * kColumns<T>;
+      keys.begin += place.split * size;
+      if (keys.end > keys.begin + size) keys.end = keys.begin + size;
+    }
+    const bool has_sink = args.sinks != nullptr && place.split == 0;
     const int width = static_cast<int>(args.value_depth) - place.first_column;
 
     C sums[kWidth / 8][4];
@@ -169,8 +190,7 @@ __global__ void __launch_bounds__(kThreads, (kMinBlocks<T, kWidth>))
       // The sink, or -inf, is as a first score; the first lane counts it.
 #pragma unroll
       for (int m = 0; m < 2; ++m) {
-        state.high[m] =
-            args.sinks != nullptr ? args.sinks[place.head] : kNoScore<C>;
+        state.high[m] = has_sink ? args.sinks[place.head] : kNoScore<C>;
         state.total[m] = threadIdx.x % 4 == 0 ? C(1) : C(0);
       }
       for (int key = keys.begin; key < keys.end; key += kColumns<T>) {
@@ -192,6 +212,12 @@ __global__ void __launch_bounds__(kThreads, (kMinBlocks<T, kWidth>))
       if (!kHasTensorCores<T> || careful || !AnyNonFinite(sums)) break;
     }
 
+    const int64_t first_sum = FirstSum(args, example, place.head) + first;
+    const int64_t of_split = place.split * splits.sums + first_sum;
+    C* const log_sum_exp = splits.count > 1 ? splits.log_sum_exp + of_split
+                           : args.log_sum_exp != nullptr
+                               ? args.log_sum_exp + first_sum
+                               : nullptr;
     C factors[2];
 #pragma unroll
     for (int m = 0; m < 2; ++m) {
@@ -201,12 +227,18 @@ __global__ void __launch_bounds__(kThreads, (kMinBlocks<T, kWidth>))
         total += __shfl_xor_sync(kAllLanes, total, lanes);
       }
       factors[m] = total == 0 ? C(0) : 1 / total;
-      const int row = first + FragmentRow(2 * m);
-      if (args.log_sum_exp != nullptr && place.first_column == 0 &&
-          threadIdx.x % 4 == 0 && row < rows) {
-        args.log_sum_exp[FirstSum(args, example, place.head) + row] =
-            Product(state.high[m], unit) + std::log(total);
+      const int row = FragmentRow(2 * m);
+      if (log_sum_exp != nullptr && place.first_column == 0 &&
+          threadIdx.x % 4 == 0 && first + row < rows) {
+        log_sum_exp[row] = Product(state.high[m], unit) + std::log(total);
       }
+    }
+    if (splits.count > 1) {
+      WriteRows(
+          sums, factors, static_cast<int>(rows) - first, width, false,
+          args.value_depth,
+          splits.outputs + of_split * args.value_depth + place.first_column);
+      continue;
     }
     WriteRows(sums, factors, static_cast<int>(rows) - first, width,
               options.value_depth_pairs, args.heads * args.value_depth,
@@ -217,7 +249,91 @@ __global__ void __launch_bounds__(kThreads, (kMinBlocks<T, kWidth>))
   }
 }
 
+// Writes the outputs and log_sum_exp of all keys. A warp has a query.
+template <typename T, typename C = Accumulator<T>>
+__global__ void __launch_bounds__(kThreads)
+    JoinSplits(const __grid_constant__ AttentionArgs<T> args,
+               const Splits<C> splits) {
+  const int lane = threadIdx.x % 32;
+  for (int64_t i = int64_t{blockIdx.x} * (kThreads / 32) + threadIdx.x / 32;
+       i < splits.sums; i += int64_t{gridDim.x} * (kThreads / 32)) {
+    const C mine = lane < splits.count
+                       ? splits.log_sum_exp[lane * splits.sums + i]
+                       : kNoScore<C>;
+    C high = mine;
+#pragma unroll
+    for (int lanes = 16; lanes > 0; lanes /= 2) {
+      high = std::fmax(high, __shfl_xor_sync(kAllLanes, high, lanes));
+    }
+    if (high == kNoScore<C>) high = 0;
+    const C weight = std::exp(mine - high);
+    C total = weight;
+#pragma unroll
+    for (int lanes = 16; lanes > 0; lanes /= 2) {
+      total += __shfl_xor_sync(kAllLanes, total, lanes);
+    }
+    if (lane == 0 && args.log_sum_exp != nullptr) {
+      args.log_sum_exp[i] = high + std::log(total);
+    }
+    const C factor = total == 0 ? C(0) : weight / total;
+    // Its row of queries and head.
+    const int64_t n =
+        args.query_splits != nullptr ? args.query_rows : args.queries;
+    const int64_t head = i / n % args.heads;
+    const int64_t row = i / n / args.heads * args.queries + i % n;
+    T* const to = args.output + (row * args.heads + head) * args.value_depth;
+    for (int64_t column = lane; column - lane < args.value_depth;
+         column += 32) {
+      C sum = 0;
+      for (int split = 0; split < splits.count; ++split) {
+        const C of_split = __shfl_sync(kAllLanes, factor, split);
+        if (column < args.value_depth && of_split != 0) {
+          sum += of_split *
+                 splits.outputs[(split * splits.sums + i) * args.value_depth +
+                                column];
+        }
+      }
+      if (column < args.value_depth) to[column] = Narrow<T>(sum);
+    }
+  }
+}
+
+// Splits of the keys: more than 1 where there are few blocks without. Does not
+// depend on the GPU, so that results do not.
+template <typename T>
+Splits<Accumulator<T>> SplitsOf(const AttentionOperands<T>& args,
+                                int64_t parts) {
+  constexpr int64_t kEnoughBlocks = 264;  // two for each of 132 multiprocessors
+  constexpr int64_t kMinKeys = 256;
+  const int64_t blocks =
+      args.batch * args.heads * DivideUp(args.queries, kRows) * parts;
+  int64_t count = 1;
+  if (blocks > 0 && blocks < kEnoughBlocks) {
+    count = std::max<int64_t>(
+        1, std::min({DivideUp(kEnoughBlocks, blocks), args.keys / kMinKeys,
+                     int64_t{kMaxSplits}}));
+  }
+  const int64_t sums = args.query_splits != nullptr
+                           ? args.heads * args.query_rows
+                           : args.batch * args.heads * args.queries;
+  return {count, sums, nullptr, nullptr};
+}
+
 }  // namespace
+
+template <typename T>
+int64_t AttentionScratchBytes(const AttentionOperands<T>& args) {
+  int64_t bytes = 0;
+  WithWidth<T>(args.value_depth, [&](auto width) -> Error {
+    const auto splits = SplitsOf(args, PartsOf(args.value_depth, width));
+    if (splits.count > 1) {
+      bytes = splits.count * splits.sums * (args.value_depth + 1) *
+              int64_t{sizeof(Accumulator<T>)};
+    }
+    return nullptr;
+  });
+  return bytes;
+}
 
 template <typename T>
 Error Attention(const Gpu& gpu, const AttentionArgs<T>& args) {
@@ -225,13 +341,26 @@ Error Attention(const Gpu& gpu, const AttentionArgs<T>& args) {
   Options options = OptionsOf(args);
   options.value_depth_pairs = FitsPacks<2>(args.value_depth, args.output);
   return WithWidth<T>(args.value_depth, [&](auto width) {
-    const Grid grid = GridOf(args.batch, args.heads, args.queries,
-                             PartsOf(args.value_depth, width), true);
-    return Launch(gpu, GridSize(grid.blocks), kThreads, Attend<T, width>, args,
-                  options, grid);
+    const int64_t parts = PartsOf(args.value_depth, width);
+    auto splits = SplitsOf(args, parts);
+    const Grid grid =
+        GridOf(args.batch, args.heads, args.queries, parts, true, splits.count);
+    if (splits.count > 1) {
+      splits.log_sum_exp = static_cast<Accumulator<T>*>(gpu.scratch);
+      splits.outputs = splits.log_sum_exp + splits.count * splits.sums;
+    }
+    const Error error = Launch(gpu, GridSize(grid.blocks), kThreads,
+                               Attend<T, width>, args, options, grid, splits);
+    if (error != nullptr || splits.count == 1) return error;
+    return Launch(gpu, GridSize(DivideUp(splits.sums, kThreads / 32)), kThreads,
+                  JoinSplits<T>, args, splits);
   });
 }
 
+#define TFO_INSTANTIATE(T) \
+  template int64_t AttentionScratchBytes<T>(const AttentionOperands<T>&)
+TFO_FOR_EACH_FLOAT(TFO_INSTANTIATE);
+#undef TFO_INSTANTIATE
 TFO_INSTANTIATE_ALGORITHM(Attention, Gpu, AttentionArgs);
 
 }  // namespace tfo

@@ -63,23 +63,25 @@ __device__ inline float Exp2(float x) {
 #endif
 }
 
-// Blocks of threads: for each example, head, tile of rows and part of the
-// columns.
+// Blocks of threads: for each example, head, tile of rows, split of the columns
+// that these rows meet, and part of the columns of the sums.
 struct Grid {
-  int64_t heads, tiles, parts, blocks;
+  int64_t heads, tiles, splits, parts, blocks;
   // The last tiles have the most pairs if causal.
   bool last_tile_first;
 };
 struct Place {
   int64_t batch, head;
-  int first_row, first_column;
+  int first_row, split, first_column;
 };
 // `width`: of a part.
 __device__ inline Place PlaceOf(const Grid& grid, int64_t block, int width) {
-  const int64_t i = block / grid.parts, head = i / grid.tiles;
+  const int64_t split = block / grid.parts, i = split / grid.splits;
+  const int64_t head = i / grid.tiles;
   const int64_t tile =
       grid.last_tile_first ? grid.tiles - 1 - i % grid.tiles : i % grid.tiles;
   return {head / grid.heads, head % grid.heads, static_cast<int>(tile) * kRows,
+          static_cast<int>(split % grid.splits),
           static_cast<int>(block % grid.parts) * width};
 }
 
@@ -106,9 +108,14 @@ inline int64_t PartsOf(int64_t depth, int width) {
   return depth <= width ? 1 : DivideUp(depth, width);
 }
 inline Grid GridOf(int64_t batch, int64_t heads, int64_t rows, int64_t parts,
-                   bool last_tile_first) {
+                   bool last_tile_first, int64_t splits = 1) {
   const int64_t tiles = DivideUp(rows, kRows);
-  return {heads, tiles, parts, batch * heads * tiles * parts, last_tile_first};
+  return {heads,
+          tiles,
+          splits,
+          parts,
+          batch * heads * tiles * splits * parts,
+          last_tile_first};
 }
 
 template <typename T>

@@ -16,7 +16,8 @@ TFO_CUDA_TEST(Attention, KernelsEqualDoubleLoops) {
     CheckGpu(MakeProblem<T>({1, 64, 130, 1, 1, 20, 33}));
     CheckGpu(MakeProblem<T>({1, 1, 5, 6, 3, 1, 1}));
     CheckGpu(MakeProblem<T>({2, 32, 7, 4, 4, 8, 96}));
-    CheckGpu(MakeProblem<T>({1, 9, 65, 1, 1, 72, 136}));
+    CheckGpu(MakeProblem<T>({1, 66, 65, 1, 1, 72, 136}));
+    CheckGpu(MakeProblem<T>({1, 130, 9, 1, 1, 140, 8}));
     CheckGpu(MakeProblem<T>({1, 5, 70, 1, 1, 300, 270}));
   });
 }
@@ -61,6 +62,28 @@ TFO_CUDA_TEST(Attention, KernelsOfCausalRowsEqualDoubleLoops) {
       CheckGpu(p);
     }
   }
+}
+
+// Few queries of many keys, which blocks split.
+TFO_CUDA_TEST(Attention, KernelsOfManyKeysEqualDoubleLoops) {
+  for (int option : {0, 6, 10, 11}) {
+    Problem<Half> p = MakeProblem<Half>({2, 2, 550, 1, 1, 8, 8});
+    AddOption(option, &p);
+    CheckGpu(p);
+  }
+  Problem<double> p = MakeProblem<double>({1, 1, 523, 2, 1, 3, 66});
+  CheckGpu(p);
+  AddOption(6, &p);
+  p.sinks[1] = -kInfinity;
+  AddMask(3, &p);
+  CheckGpu(p);
+  Problem<float> q = MakeProblem<float>({2, 2, 530, 1, 1, 4, 4});
+  q.query_splits = {0, 0, 2};
+  q.key_splits = {0, 530, 1060};
+  q.query.resize(2 * 4);
+  q.d_output.resize(2 * 4);
+  q.d_log_sum_exp.resize(2);
+  CheckGpu(q);
 }
 
 // Masks of padding: all queries see the same keys.
@@ -216,7 +239,7 @@ void TimeKernels(int64_t batch, int64_t queries, int64_t heads, int64_t depth,
       (p.query.size() + p.key.size() + p.value.size() + p.d_output.size()) *
       sizeof(T);
   const auto forward = outputs.Args(p);
-  TimeOnGpu("attention" + of, num_bytes, 0,
+  TimeOnGpu("attention" + of, num_bytes, AttentionScratchBytes<T>(forward),
             [&](const Gpu& gpu) { return Attention(gpu, forward); });
   const auto grad = outputs.GradArgs(p);
   TimeOnGpu("attention_grad" + of, 2 * num_bytes,

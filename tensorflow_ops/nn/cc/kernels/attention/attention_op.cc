@@ -236,7 +236,11 @@ class AttentionOp : public AttentionOpBase<Device, T> {
     if (log_sum_exp->NumElements() == 0) return;
     args.output = Data<T>(output);
     args.log_sum_exp = Data<Accumulator<T>>(log_sum_exp);
-    OP_REQUIRES_OK(ctx, ToStatus(Attention(GetDevice<Device>(ctx), args)));
+    OP_REQUIRES_OK(
+        ctx,
+        RunWithScratch<Device>(
+            ctx, [&](const Gpu&) { return AttentionScratchBytes<T>(args); },
+            [&](const Device& device) { return Attention(device, args); }));
   }
 };
 
