@@ -10,9 +10,31 @@ namespace {
 
 using namespace attention;  // NOLINT: the kernels' own header
 
-template <typename T>
-inline constexpr int kColumns = sizeof(T) == sizeof(double) ? 32 : 64;
-constexpr int kSlots = 2;
+// A block's rows are M times kRows, its sums kWidth columns. kSlots: chunks of
+// rows in shared memory.
+template <typename T, int kWidth, int M>
+inline constexpr int kColumns =
+    sizeof(T) == sizeof(double) || M * kWidth > 128 ? 32 : 64;
+template <int kWidth, int M>
+inline constexpr int kSlots = M == 2 && kWidth == 64 ? 1 : 2;
+
+template <int kValue>
+using Constant = std::integral_constant<int, kValue>;
+
+// Calls run(Constant<kWidth>(), Constant<M>()). With two rows of fragments, a
+// warp loads columns half as often.
+template <typename T, typename Run>
+Error WithTile(const AttentionSpec& spec, const Run& run) {
+  if constexpr (sizeof(T) == 2) {
+    if (spec.queries <= kRows) return run(Constant<128>(), Constant<1>());
+    if (spec.value_depth <= 64 && spec.depth <= kChunk<T>) {
+      return run(Constant<64>(), Constant<2>());
+    }
+    return run(Constant<128>(), Constant<2>());
+  } else {
+    return run(Constant<64>(), Constant<1>());
+  }
+}
 
 // The greatest score of a query so far, and the sum of weights relative to it,
 // of which each of four lanes has a part; of the thread's two rows.
@@ -142,18 +164,18 @@ struct Splits {
 };
 constexpr int kMaxSplits = 32;  // a lane of JoinSplits has one
 
-// kWidth columns of the outputs of kRows queries.
-template <typename T, int kWidth, typename C = Accumulator<T>>
-__global__ void __launch_bounds__(kThreads, (kMinBlocks<T, kWidth>))
+// kWidth columns of the outputs of M times kRows queries.
+template <typename T, int kWidth, int M, typename C = Accumulator<T>>
+__global__ void __launch_bounds__(kThreads, (kMinBlocks<T, M * kWidth>))
     Attend(const __grid_constant__ AttentionArgs<T> args,
            const __grid_constant__ Options options,
            const __grid_constant__ Grid grid, const Splits<C> splits) {
-  constexpr int N = kColumns<T> / 8;
-  __shared__ Buffers<T, kColumns<T>, kSlots> buffers;
+  constexpr int kKeys = kColumns<T, kWidth, M>, N = kKeys / 8;
+  __shared__ Buffers<T, kKeys, kSlots<kWidth, M>, M> buffers;
   __shared__ Pairs<T> pairs;
-  Steps<T, kColumns<T>, kSlots> steps(&buffers);
+  Steps<T, kKeys, kSlots<kWidth, M>, M> steps(&buffers);
   for (int64_t block = blockIdx.x; block < grid.blocks; block += gridDim.x) {
-    const Place place = PlaceOf(grid, block, kWidth);
+    const Place place = PlaceOf(grid, block, kWidth, M * kRows);
     const Example example = ExampleOf(args, place.batch);
     const int first = place.first_row;
     const int64_t rows =
@@ -169,47 +191,59 @@ __global__ void __launch_bounds__(kThreads, (kMinBlocks<T, kWidth>))
         SumPhase(KeyRows(args, example, place.head, args.value,
                          args.value_depth, options.value_depth_packs),
                  place.first_column, kWidth)};
-    Range keys = pairs.Unmasked(pairs.SeenKeys(first, kRows));
-    keys.begin = keys.begin / kColumns<T> * kColumns<T>;
+    Range keys = pairs.Unmasked(pairs.SeenKeys(first, M * kRows));
+    keys.begin = keys.begin / kKeys * kKeys;
     if (splits.count > 1) {
-      const int tiles = (keys.end - keys.begin + kColumns<T> - 1) / kColumns<T>;
+      const int tiles = (keys.end - keys.begin + kKeys - 1) / kKeys;
       const int count = static_cast<int>(splits.count);
-      const int size = (tiles + count - 1) / count * kColumns<T>;
+      const int size = (tiles + count - 1) / count * kKeys;
       keys.begin += place.split * size;
       if (keys.end > keys.begin + size) keys.end = keys.begin + size;
     }
     const bool has_sink = args.sinks != nullptr && place.split == 0;
     const int width = static_cast<int>(args.value_depth) - place.first_column;
 
-    C sums[kWidth / 8][4];
-    RowState<C> state;
+    C sums[M][kWidth / 8][4];
+    RowState<C> states[M];
 #pragma unroll 1
     for (bool careful = false;; careful = true) {
       steps.Begin(phases, first, keys.begin, keys.end, careful);
-      Clear(sums);
-      // The sink, or -inf, is as a first score; the first lane counts it.
 #pragma unroll
-      for (int m = 0; m < 2; ++m) {
-        state.high[m] = has_sink ? args.sinks[place.head] : kNoScore<C>;
-        state.total[m] = threadIdx.x % 4 == 0 ? C(1) : C(0);
-      }
-      for (int key = keys.begin; key < keys.end; key += kColumns<T>) {
-        const uint64_t key_bits = pairs.template KeyBits<kColumns<T>>(key);
-        C scores[N][4];
-        Clear(scores);
-        AddDotPhase<T>(static_cast<int>(args.depth), &steps, scores);
-        SetScores(pairs, first, key, key_bits, scores);
-        C corrections[2];
-        WeighScores(unit, scores, &state, corrections);
+      for (int m = 0; m < M; ++m) {
+        Clear(sums[m]);
+        // The sink, or -inf, is as a first score; the first lane counts it.
 #pragma unroll
-        for (int n = 0; n < kWidth / 8; ++n) {
-#pragma unroll
-          for (int i = 0; i < 4; ++i) sums[n][i] *= corrections[i / 2];
+        for (int i = 0; i < 2; ++i) {
+          states[m].high[i] = has_sink ? args.sinks[place.head] : kNoScore<C>;
+          states[m].total[i] = threadIdx.x % 4 == 0 ? C(1) : C(0);
         }
-        if (pairs.has_dropout()) DropWeights(pairs, first, key, scores);
+      }
+      for (int key = keys.begin; key < keys.end; key += kKeys) {
+        const uint64_t key_bits = pairs.template KeyBits<kKeys>(key);
+        C scores[M][N][4];
+#pragma unroll
+        for (int m = 0; m < M; ++m) Clear(scores[m]);
+        AddDotPhase<T>(static_cast<int>(args.depth), &steps, scores);
+#pragma unroll
+        for (int m = 0; m < M; ++m) {
+          const int t = first + m * kRows;
+          SetScores(pairs, t, key, key_bits, scores[m]);
+          C corrections[2];
+          WeighScores(unit, scores[m], &states[m], corrections);
+#pragma unroll
+          for (int n = 0; n < kWidth / 8; ++n) {
+#pragma unroll
+            for (int i = 0; i < 4; ++i) sums[m][n][i] *= corrections[i / 2];
+          }
+          if (pairs.has_dropout()) DropWeights(pairs, t, key, scores[m]);
+        }
         AddSumPhase<T>(scores, width, &steps, sums);
       }
-      if (!kHasTensorCores<T> || careful || !AnyNonFinite(sums)) break;
+      if (!kHasTensorCores<T> || careful) break;
+      bool again = false;
+#pragma unroll
+      for (int m = 0; m < M; ++m) again |= AnyNonFinite(sums[m]);
+      if (!again) break;
     }
 
     const int64_t first_sum = FirstSum(args, example, place.head) + first;
@@ -218,34 +252,38 @@ __global__ void __launch_bounds__(kThreads, (kMinBlocks<T, kWidth>))
                            : args.log_sum_exp != nullptr
                                ? args.log_sum_exp + first_sum
                                : nullptr;
-    C factors[2];
 #pragma unroll
-    for (int m = 0; m < 2; ++m) {
-      C total = state.total[m];
+    for (int m = 0; m < M; ++m) {
+      C factors[2];
+      const int left = static_cast<int>(rows) - first - m * kRows;
 #pragma unroll
-      for (int lanes = 1; lanes < 4; lanes *= 2) {
-        total += __shfl_xor_sync(kAllLanes, total, lanes);
+      for (int i = 0; i < 2; ++i) {
+        C total = states[m].total[i];
+#pragma unroll
+        for (int lanes = 1; lanes < 4; lanes *= 2) {
+          total += __shfl_xor_sync(kAllLanes, total, lanes);
+        }
+        factors[i] = total == 0 ? C(0) : 1 / total;
+        const int row = FragmentRow(2 * i);
+        if (log_sum_exp != nullptr && place.first_column == 0 &&
+            threadIdx.x % 4 == 0 && row < left) {
+          log_sum_exp[m * kRows + row] =
+              Product(states[m].high[i], unit) + std::log(total);
+        }
       }
-      factors[m] = total == 0 ? C(0) : 1 / total;
-      const int row = FragmentRow(2 * m);
-      if (log_sum_exp != nullptr && place.first_column == 0 &&
-          threadIdx.x % 4 == 0 && first + row < rows) {
-        log_sum_exp[row] = Product(state.high[m], unit) + std::log(total);
+      if (splits.count > 1) {
+        WriteRows(sums[m], factors, left, width, false, args.value_depth,
+                  splits.outputs + (of_split + m * kRows) * args.value_depth +
+                      place.first_column);
+      } else {
+        const int64_t row = example.first_query + first + m * kRows;
+        WriteRows(sums[m], factors, left, width, options.value_depth_pairs,
+                  args.heads * args.value_depth,
+                  args.output +
+                      (row * args.heads + place.head) * args.value_depth +
+                      place.first_column);
       }
     }
-    if (splits.count > 1) {
-      WriteRows(
-          sums, factors, static_cast<int>(rows) - first, width, false,
-          args.value_depth,
-          splits.outputs + of_split * args.value_depth + place.first_column);
-      continue;
-    }
-    WriteRows(sums, factors, static_cast<int>(rows) - first, width,
-              options.value_depth_pairs, args.heads * args.value_depth,
-              args.output +
-                  ((example.first_query + first) * args.heads + place.head) *
-                      args.value_depth +
-                  place.first_column);
   }
 }
 
@@ -301,12 +339,13 @@ __global__ void __launch_bounds__(kThreads)
 // Splits of the keys: more than 1 where there are few blocks without. Does not
 // depend on the GPU, so that results do not.
 template <typename T>
-Splits<Accumulator<T>> SplitsOf(const AttentionOperands<T>& args,
-                                int64_t parts) {
+Splits<Accumulator<T>> SplitsOf(const AttentionOperands<T>& args, int width,
+                                int64_t rows_of_tile) {
   constexpr int64_t kEnoughBlocks = 264;  // two for each of 132 multiprocessors
   constexpr int64_t kMinKeys = 256;
-  const int64_t blocks =
-      args.batch * args.heads * DivideUp(args.queries, kRows) * parts;
+  const int64_t blocks = args.batch * args.heads *
+                         DivideUp(args.queries, rows_of_tile) *
+                         PartsOf(args.value_depth, width);
   int64_t count = 1;
   if (blocks > 0 && blocks < kEnoughBlocks) {
     count = std::max<int64_t>(
@@ -324,8 +363,8 @@ Splits<Accumulator<T>> SplitsOf(const AttentionOperands<T>& args,
 template <typename T>
 int64_t AttentionScratchBytes(const AttentionOperands<T>& args) {
   int64_t bytes = 0;
-  WithWidth<T>(args.value_depth, [&](auto width) -> Error {
-    const auto splits = SplitsOf(args, PartsOf(args.value_depth, width));
+  WithTile<T>(args, [&](auto width, auto m) -> Error {
+    const auto splits = SplitsOf(args, width, m * kRows);
     if (splits.count > 1) {
       bytes = splits.count * splits.sums * (args.value_depth + 1) *
               int64_t{sizeof(Accumulator<T>)};
@@ -340,17 +379,18 @@ Error Attention(const Gpu& gpu, const AttentionArgs<T>& args) {
   if (!FitsInts(args)) return kTooLarge;
   Options options = OptionsOf(args);
   options.value_depth_pairs = FitsPacks<2>(args.value_depth, args.output);
-  return WithWidth<T>(args.value_depth, [&](auto width) {
-    const int64_t parts = PartsOf(args.value_depth, width);
-    auto splits = SplitsOf(args, parts);
+  return WithTile<T>(args, [&](auto width, auto m) {
+    auto splits = SplitsOf(args, width, m * kRows);
     const Grid grid =
-        GridOf(args.batch, args.heads, args.queries, parts, true, splits.count);
+        GridOf(args.batch, args.heads, args.queries,
+               PartsOf(args.value_depth, width), true, splits.count, m * kRows);
     if (splits.count > 1) {
       splits.log_sum_exp = static_cast<Accumulator<T>*>(gpu.scratch);
       splits.outputs = splits.log_sum_exp + splits.count * splits.sums;
     }
-    const Error error = Launch(gpu, GridSize(grid.blocks), kThreads,
-                               Attend<T, width>, args, options, grid, splits);
+    const Error error =
+        Launch(gpu, GridSize(grid.blocks), kThreads, Attend<T, width, m>, args,
+               options, grid, splits);
     if (error != nullptr || splits.count == 1) return error;
     return Launch(gpu, GridSize(DivideUp(splits.sums, kThreads / 32)), kThreads,
                   JoinSplits<T>, args, splits);

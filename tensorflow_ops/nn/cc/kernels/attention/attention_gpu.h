@@ -1,12 +1,11 @@
 // Shared by the CUDA kernels of attention.h, which tile as FlashAttention-2
 // (Dao, arXiv:2307.08691) does.
 //
-// A block of threads owns kRows rows, queries or keys of a head, and loops over
-// tiles of columns, the keys or queries that these rows meet. A warp has 16 of
-// the rows: the products with a tile, and the sums, are fragments in its
-// registers. Operands pass through shared memory in chunks of 128 bytes of
-// their depth, so any depth fits; the next chunk is copied while the warps
-// multiply the last.
+// A block of threads owns rows, queries or keys of a head, and loops over
+// tiles of columns, the keys or queries that these rows meet. The products with
+// a tile, and the sums, are fragments in its registers. Operands pass through
+// shared memory in chunks of 128 bytes of their depth, so any depth fits; the
+// next chunk is copied while the warps multiply the last.
 #ifndef TENSORFLOW_OPS_NN_CC_KERNELS_ATTENTION_ATTENTION_GPU_H_
 #define TENSORFLOW_OPS_NN_CC_KERNELS_ATTENTION_ATTENTION_GPU_H_
 
@@ -23,7 +22,9 @@ namespace tfo {
 namespace attention {
 
 constexpr int kThreads = 128;
-constexpr int kRows = kThreads / 32 * 16;  // 16 for each warp
+// A warp has 16 of these rows. Blocks have them once, or twice: row 16 * w + r
+// of either kRows is of warp w.
+constexpr int kRows = kThreads / 32 * 16;
 constexpr unsigned kAllLanes = 0xFFFFFFFF;
 
 template <typename T>
@@ -75,12 +76,13 @@ struct Place {
   int first_row, split, first_column;
 };
 // `width`: of a part.
-__device__ inline Place PlaceOf(const Grid& grid, int64_t block, int width) {
+__device__ inline Place PlaceOf(const Grid& grid, int64_t block, int width,
+                                int rows = kRows) {
   const int64_t split = block / grid.parts, i = split / grid.splits;
   const int64_t head = i / grid.tiles;
   const int64_t tile =
       grid.last_tile_first ? grid.tiles - 1 - i % grid.tiles : i % grid.tiles;
-  return {head / grid.heads, head % grid.heads, static_cast<int>(tile) * kRows,
+  return {head / grid.heads, head % grid.heads, static_cast<int>(tile) * rows,
           static_cast<int>(split % grid.splits),
           static_cast<int>(block % grid.parts) * width};
 }
@@ -108,8 +110,9 @@ inline int64_t PartsOf(int64_t depth, int width) {
   return depth <= width ? 1 : DivideUp(depth, width);
 }
 inline Grid GridOf(int64_t batch, int64_t heads, int64_t rows, int64_t parts,
-                   bool last_tile_first, int64_t splits = 1) {
-  const int64_t tiles = DivideUp(rows, kRows);
+                   bool last_tile_first, int64_t splits = 1,
+                   int64_t rows_of_tile = kRows) {
+  const int64_t tiles = DivideUp(rows, rows_of_tile);
   return {heads,
           tiles,
           splits,

@@ -171,11 +171,11 @@ __global__ void __launch_bounds__(kThreads, 2)
     const int first = place.first_row, column = place.first_column;
     const int64_t rows = args.key_splits != nullptr ? example.keys : args.keys;
     if (first >= rows) continue;
-    C d_keys[kWidth / 8][4], d_values[kWidth / 8][4];
+    C d_keys[1][kWidth / 8][4], d_values[1][kWidth / 8][4];
 #pragma unroll 1
     for (bool careful = false;; careful = true) {
-      Clear(d_keys);
-      Clear(d_values);
+      Clear(d_keys[0]);
+      Clear(d_values[0]);
       for (int64_t head = place.head * group; head < (place.head + 1) * group;
            ++head) {
         pairs.Set(args, options.threshold, example, head, false);
@@ -190,29 +190,29 @@ __global__ void __launch_bounds__(kThreads, 2)
         steps.Begin(phases, first, queries.begin, queries.end, careful,
                     inputs.terms, inputs.queries.rows);
         for (int t = queries.begin; t < queries.end; t += kColumns<T>) {
-          C weights[kFragments<T>][4], d_scores[kFragments<T>][4];
-          Clear(weights);
-          Clear(d_scores);
+          C weights[1][kFragments<T>][4], d_scores[1][kFragments<T>][4];
+          Clear(weights[0]);
+          Clear(d_scores[0]);
           AddDotPhase<T>(depth, &steps, weights);
           AddDotPhase<T>(value_depth, &steps, d_scores);
           Differentiate<true>(pairs, steps.terms(), first, t, key_bits, true,
-                              weights, d_scores);
+                              weights[0], d_scores[0]);
           AddSumPhase<T>(weights, value_depth - column, &steps, d_values);
           AddSumPhase<T>(d_scores, depth - column, &steps, d_keys);
         }
       }
       if (!kHasTensorCores<T> || careful) break;
-      const bool again = AnyNonFinite(d_keys);
-      if (!AnyNonFinite(d_values) && !again) break;
+      const bool again = AnyNonFinite(d_keys[0]);
+      if (!AnyNonFinite(d_values[0]) && !again) break;
     }
     const int64_t row =
         (example.first_key + first) * args.key_heads + place.head;
     const C scale = static_cast<C>(args.scale);
     const int count = static_cast<int>(rows) - first;
-    WriteRows(d_keys, {scale, scale}, count, depth - column,
+    WriteRows(d_keys[0], {scale, scale}, count, depth - column,
               options.depth_pairs, args.key_heads * args.depth,
               args.d_key + row * args.depth + column);
-    WriteRows(d_values, {C(1), C(1)}, count, value_depth - column,
+    WriteRows(d_values[0], {C(1), C(1)}, count, value_depth - column,
               options.value_depth_pairs, args.key_heads * args.value_depth,
               args.d_value + row * args.value_depth + column);
   }
@@ -243,26 +243,26 @@ __global__ void __launch_bounds__(kThreads, (kMinBlocks<T, kWidth>))
     const Range keys = pairs.Unmasked(pairs.SeenKeys(first, kRows));
     Terms<C> of_rows[2];
     inputs.LoadTerms(first, of_rows);
-    C sums[kWidth / 8][4];
+    C sums[1][kWidth / 8][4];
 #pragma unroll 1
     for (bool careful = false;; careful = true) {
       steps.Begin(phases, first, keys.begin, keys.end, careful);
-      Clear(sums);
+      Clear(sums[0]);
       for (int key = keys.begin; key < keys.end; key += kColumns<T>) {
         const uint64_t key_bits = pairs.template KeyBits<kColumns<T>>(key);
-        C weights[kFragments<T>][4], d_scores[kFragments<T>][4];
-        Clear(weights);
-        Clear(d_scores);
+        C weights[1][kFragments<T>][4], d_scores[1][kFragments<T>][4];
+        Clear(weights[0]);
+        Clear(d_scores[0]);
         AddDotPhase<T>(depth, &steps, weights);
         AddDotPhase<T>(static_cast<int>(args.value_depth), &steps, d_scores);
         Differentiate<false>(pairs, of_rows, first, key, key_bits, true,
-                             weights, d_scores);
+                             weights[0], d_scores[0]);
         AddSumPhase<T>(d_scores, depth - column, &steps, sums);
       }
-      if (!kHasTensorCores<T> || careful || !AnyNonFinite(sums)) break;
+      if (!kHasTensorCores<T> || careful || !AnyNonFinite(sums[0])) break;
     }
     const C scale = static_cast<C>(args.scale);
-    WriteRows(sums, {scale, scale}, static_cast<int>(rows) - first,
+    WriteRows(sums[0], {scale, scale}, static_cast<int>(rows) - first,
               depth - column, options.depth_pairs, args.heads * args.depth,
               args.d_query +
                   ((example.first_query + first) * args.heads + place.head) *
@@ -398,18 +398,18 @@ __global__ void __launch_bounds__(kThreads)
           inputs.LoadTerms(t, of_rows);
           for (int key = keys.begin; key < keys.end; key += kColumns<T>) {
             const uint64_t key_bits = pairs.template KeyBits<kColumns<T>>(key);
-            C weights[N][4], d_scores[N][4];
-            Clear(weights);
-            Clear(d_scores);
+            C weights[1][N][4], d_scores[1][N][4];
+            Clear(weights[0]);
+            Clear(d_scores[0]);
             AddDotPhase<T>(static_cast<int>(args.depth), &steps, weights);
             AddDotPhase<T>(static_cast<int>(args.value_depth), &steps,
                            d_scores);
             Differentiate<false>(pairs, of_rows, t, key, key_bits, false,
-                                 weights, d_scores);
+                                 weights[0], d_scores[0]);
 #pragma unroll
             for (int n = 0; n < N; ++n) {
 #pragma unroll
-              for (int x = 0; x < 4; ++x) sums[n][x] += d_scores[n][x];
+              for (int x = 0; x < 4; ++x) sums[n][x] += d_scores[0][n][x];
             }
           }
         }

@@ -42,11 +42,12 @@ __device__ void Clear(C (&sums)[N][4]) {
   }
 }
 
-// products += the dot products of the warp's rows and the columns, of which
-// chunks lie in shared memory; `depth`: of the chunk, rounded up to 16.
-template <typename T, int N, typename C>
+// products += the dot products of the warp's rows, of M times kRows, and the
+// columns, of which chunks lie in shared memory; `depth`: of the chunk, rounded
+// up to 16.
+template <typename T, int M, int N, typename C>
 __device__ void AddProducts(const T* rows, const T* columns, int depth,
-                            C (&products)[N][4]) {
+                            C (&products)[M][N][4]) {
   if constexpr (kHasTensorCores<T>) {
     const int lane = threadIdx.x % 32, line = lane % 8;
     const int first = lane / 8 % 2 * 8, second = lane / 16 * 8;
@@ -55,24 +56,31 @@ __device__ void AddProducts(const T* rows, const T* columns, int depth,
 #pragma unroll
     for (int k = 0; k < kChunk<T>; k += 16) {
       if (k >= depth) break;
-      uint32_t a[4];
-      LoadMatrices<4, false>(row + k, a);
+      uint32_t a[M][4];
+#pragma unroll
+      for (int m = 0; m < M; ++m) {
+        LoadMatrices<4, false>(row + m * kRows * kPitch<T> + k, a[m]);
+      }
 #pragma unroll
       for (int n = 0; n < N; n += 2) {
         uint32_t b[4];
         LoadMatrices<4, false>(column + n * 8 * kPitch<T> + k, b);
         const uint32_t left[2] = {b[0], b[1]}, right[2] = {b[2], b[3]};
-        MultiplyAdd16x8x16<T>(a, left, products[n]);
-        MultiplyAdd16x8x16<T>(a, right, products[n + 1]);
+#pragma unroll
+        for (int m = 0; m < M; ++m) {
+          MultiplyAdd16x8x16<T>(a[m], left, products[m][n]);
+          MultiplyAdd16x8x16<T>(a[m], right, products[m][n + 1]);
+        }
       }
     }
   } else {
     constexpr int kPack = kPackSize<T>;
     for (int k = 0; k < depth; k += kPack) {
-      Pack<T, kPack> of_row[2];
+      Pack<T, kPack> of_row[2 * M];
 #pragma unroll
-      for (int m = 0; m < 2; ++m) {
-        of_row[m] = LoadPack<kPack>(rows + FragmentRow(2 * m) * kPitch<T> + k);
+      for (int m = 0; m < 2 * M; ++m) {
+        const int r = m / 2 * kRows + FragmentRow(m % 2 * 2);
+        of_row[m] = LoadPack<kPack>(rows + r * kPitch<T> + k);
       }
 #pragma unroll
       for (int n = 0; n < N; ++n) {
@@ -81,10 +89,10 @@ __device__ void AddProducts(const T* rows, const T* columns, int depth,
           const Pack<T, kPack> of_column =
               LoadPack<kPack>(columns + FragmentColumn(n, x) * kPitch<T> + k);
 #pragma unroll
-          for (int m = 0; m < 2; ++m) {
+          for (int m = 0; m < 2 * M; ++m) {
 #pragma unroll
             for (int d = 0; d < kPack; ++d) {
-              products[n][2 * m + x] +=
+              products[m / 2][n][m % 2 * 2 + x] +=
                   Widen(of_row[m].values[d]) * Widen(of_column.values[d]);
             }
           }
@@ -134,22 +142,31 @@ __device__ void AddEightWeighted(const C (&weights)[4], const T* lines,
   }
 }
 
-// sums[0 to kChunk / 8) += weights * lines, of which a chunk lies in shared
-// memory. A weight of 0 adds nothing, whatever its line holds, unless the lines
-// are said to be all_finite; not read without tensor cores.
-template <typename T, int N, typename C>
-__device__ void AddWeighted(C (&weights)[N][4], const T* lines, bool all_finite,
-                            C (*sums)[4]) {
+// Adds to kChunk / 8 sums, from `first` on, weights * lines, of which a chunk
+// lies in shared memory. A weight of 0 adds nothing, whatever its line holds,
+// unless the lines are said to be all_finite; not read without tensor cores.
+template <typename T, int M, int N, int kWidth, typename C>
+__device__ void AddWeighted(C (&weights)[M][N][4], const T* lines,
+                            bool all_finite, int first_sum,
+                            C (&sums)[M][kWidth][4]) {
   if constexpr (!kHasTensorCores<T>) {
 #pragma unroll
     for (int k = 0; k < N; ++k) {
-      AddEightWeighted(weights[k], lines + k * 8 * kPitch<T>, sums);
+#pragma unroll
+      for (int m = 0; m < M; ++m) {
+        AddEightWeighted(weights[m][k], lines + k * 8 * kPitch<T>,
+                         &sums[m][first_sum]);
+      }
     }
   } else if (!all_finite) {
 #pragma unroll 1
     for (int k = 0; k < N; ++k) {
-      AddEightWeighted(weights[0], lines + k * 8 * kPitch<T>, sums);
-      Rotate(weights);
+#pragma unroll
+      for (int m = 0; m < M; ++m) {
+        AddEightWeighted(weights[m][0], lines + k * 8 * kPitch<T>,
+                         &sums[m][first_sum]);
+        Rotate(weights[m]);
+      }
     }
   } else {
     const int lane = threadIdx.x % 32;
@@ -157,18 +174,25 @@ __device__ void AddWeighted(C (&weights)[N][4], const T* lines, bool all_finite,
         lines + (lane % 8 + lane / 8 % 2 * 8) * kPitch<T> + lane / 16 * 8;
 #pragma unroll
     for (int k = 0; k < N; k += 2) {
-      const C(&low)[4] = weights[k];
-      const C(&high)[4] = weights[k + 1];
-      const uint32_t a[4] = {
-          NarrowPair<T>(low[0], low[1]), NarrowPair<T>(low[2], low[3]),
-          NarrowPair<T>(high[0], high[1]), NarrowPair<T>(high[2], high[3])};
+      uint32_t a[M][4];
+#pragma unroll
+      for (int m = 0; m < M; ++m) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          const C* const pair = &weights[m][k + i / 2][i % 2 * 2];
+          a[m][i] = NarrowPair<T>(pair[0], pair[1]);
+        }
+      }
 #pragma unroll
       for (int n = 0; n < kChunk<T> / 8; n += 2) {
         uint32_t b[4];
         LoadMatrices<4, true>(line + k * 8 * kPitch<T> + n * 8, b);
         const uint32_t left[2] = {b[0], b[1]}, right[2] = {b[2], b[3]};
-        MultiplyAdd16x8x16<T>(a, left, sums[n]);
-        MultiplyAdd16x8x16<T>(a, right, sums[n + 1]);
+#pragma unroll
+        for (int m = 0; m < M; ++m) {
+          MultiplyAdd16x8x16<T>(a[m], left, sums[m][first_sum + n]);
+          MultiplyAdd16x8x16<T>(a[m], right, sums[m][first_sum + n + 1]);
+        }
       }
     }
   }

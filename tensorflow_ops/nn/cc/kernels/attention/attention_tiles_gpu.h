@@ -111,10 +111,11 @@ struct alignas(2 * sizeof(C)) Terms {
   C lse, delta;
 };
 
-// The shared memory of a block. kSlots: chunks of rows that it keeps.
-template <typename T, int kColumns, int kSlots>
+// The shared memory of a block of M times kRows rows. kSlots: chunks of rows
+// that it keeps.
+template <typename T, int kColumns, int kSlots, int M = 1>
 struct alignas(16) Buffers {
-  T rows[kSlots][kRows * kPitch<T>];
+  T rows[kSlots][M * kRows * kPitch<T>];
   T columns[2][kColumns * kPitch<T>];
   Terms<Accumulator<T>> terms[2][kColumns];
   Phase<T> phases[4];
@@ -122,13 +123,13 @@ struct alignas(16) Buffers {
 
 // Brings chunk after chunk to shared memory, a step ahead. Rows stay there if
 // they fit.
-template <typename T, int kColumns, int kSlots>
+template <typename T, int kColumns, int kSlots, int M = 1>
 class Steps {
  public:
-  __device__ explicit Steps(Buffers<T, kColumns, kSlots>* buffers)
+  __device__ explicit Steps(Buffers<T, kColumns, kSlots, M>* buffers)
       : buffers_(*buffers) {}
 
-  // Starts the phases for kRows rows from `row` on and each kColumns columns
+  // Starts the phases for the rows from `row` on and each kColumns columns
   // from `begin` up to `end`. All chunks of each are to be used.
   //
   // If not careful, columns are taken to be finite. Others are rare, and leave
@@ -212,7 +213,7 @@ class Steps {
     if (phase.has_rows()) {
       rows_copied_ = buffers_.rows[keeps_rows_ ? row_chunk_ : buffer_];
       if (!keeps_rows_ || column_ == first_) {
-        CopyChunk<kRows>(&copies_, phase.rows, row_, at, rows_copied_);
+        CopyChunk<M * kRows>(&copies_, phase.rows, row_, at, rows_copied_);
       }
       ++row_chunk_;
     }
@@ -241,7 +242,7 @@ class Steps {
                                   exists ? kBytes : 0);
   }
 
-  Buffers<T, kColumns, kSlots>& buffers_;
+  Buffers<T, kColumns, kSlots, M>& buffers_;
   AsyncCopies copies_;
   int num_phases_, row_, first_, column_, end_;
   int phase_, chunk_, row_chunk_, buffer_ = 0;
@@ -252,8 +253,8 @@ class Steps {
 };
 
 // Adds the products of a DotPhase of this depth.
-template <typename T, int N, typename C, typename Steps>
-__device__ void AddDotPhase(int depth, Steps* steps, C (&products)[N][4]) {
+template <typename T, int M, int N, typename C, typename Steps>
+__device__ void AddDotPhase(int depth, Steps* steps, C (&products)[M][N][4]) {
   for (int d = 0; d < depth; d += kChunk<T>) {
     steps->Next();
     const int left = depth - d;
@@ -262,14 +263,14 @@ __device__ void AddDotPhase(int depth, Steps* steps, C (&products)[N][4]) {
   }
 }
 // Adds the sums of a SumPhase, of at most 8 * kWidth columns.
-template <typename T, int N, int kWidth, typename C, typename Steps>
-__device__ void AddSumPhase(C (&weights)[N][4], int depth, Steps* steps,
-                            C (&sums)[kWidth][4]) {
+template <typename T, int M, int N, int kWidth, typename C, typename Steps>
+__device__ void AddSumPhase(C (&weights)[M][N][4], int depth, Steps* steps,
+                            C (&sums)[M][kWidth][4]) {
 #pragma unroll
   for (int n = 0; n < kWidth; n += kChunk<T> / 8) {
     if (n * 8 >= depth) break;
     const bool all_finite = steps->NextSummands();
-    AddWeighted(weights, steps->columns(), all_finite, &sums[n]);
+    AddWeighted(weights, steps->columns(), all_finite, n, sums);
   }
 }
 
