@@ -110,13 +110,13 @@ int64_t AttentionScratchBytes(const AttentionOperands<T>& args);
 // Writes the gradients along d_output and, unless it is null, d_log_sum_exp;
 // those of queries beyond lengths are ignored. A pair of weight 0 passes none.
 // A GPU rounds the gradients to scores to T, too, and needs scratch of
-// AttentionGradScratchBytes<T>; `sums`: of log_sum_exp.
+// AttentionGradScratchBytes.
 template <typename T>
 Error AttentionGrad(const Cpu& cpu, const AttentionGradArgs<T>& args);
 template <typename T>
 Error AttentionGrad(const Gpu& gpu, const AttentionGradArgs<T>& args);
 template <typename T>
-int64_t AttentionGradScratchBytes(int64_t sums);
+int64_t AttentionGradScratchBytes(const AttentionGradArgs<T>& args);
 
 // ---- What the kernels of all devices share.
 

@@ -245,9 +245,8 @@ void ComputeOnGpu(const Problem<T>& p, Outputs<T>* outputs) {
   WithScratch(
       Gpu(),
       [&] {
-        return std::max(
-            AttentionScratchBytes<T>(p.Operands()),
-            AttentionGradScratchBytes<T>(outputs->log_sum_exp.size()));
+        return std::max(AttentionScratchBytes(p.Operands()),
+                        AttentionGradScratchBytes(outputs->GradArgs(p)));
       },
       [&](const Gpu& on) { outputs->Compute(on, p); });
 }

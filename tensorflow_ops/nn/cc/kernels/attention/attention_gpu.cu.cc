@@ -336,12 +336,10 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// Splits of the keys: more than 1 where there are few blocks without. Does not
-// depend on the GPU, so that results do not.
+// Splits of the keys: more than 1 where there are few blocks without.
 template <typename T>
 Splits<Accumulator<T>> SplitsOf(const AttentionOperands<T>& args, int width,
                                 int64_t rows_of_tile) {
-  constexpr int64_t kEnoughBlocks = 264;  // two for each of 132 multiprocessors
   constexpr int64_t kMinKeys = 256;
   const int64_t blocks = args.batch * args.heads *
                          DivideUp(args.queries, rows_of_tile) *
@@ -352,10 +350,7 @@ Splits<Accumulator<T>> SplitsOf(const AttentionOperands<T>& args, int width,
         1, std::min({DivideUp(kEnoughBlocks, blocks), args.keys / kMinKeys,
                      int64_t{kMaxSplits}}));
   }
-  const int64_t sums = args.query_splits != nullptr
-                           ? args.heads * args.query_rows
-                           : args.batch * args.heads * args.queries;
-  return {count, sums, nullptr, nullptr};
+  return {count, SumsOf(args), nullptr, nullptr};
 }
 
 }  // namespace

@@ -121,6 +121,17 @@ inline Grid GridOf(int64_t batch, int64_t heads, int64_t rows, int64_t parts,
           last_tile_first};
 }
 
+// Of log_sum_exp.
+template <typename T>
+int64_t SumsOf(const AttentionOperands<T>& args) {
+  return args.heads * (args.query_splits != nullptr
+                           ? args.query_rows
+                           : args.batch * args.queries);
+}
+// With fewer blocks, each does less, and another kernel joins the results. Two
+// for each of 132 multiprocessors: results do not depend on the GPU's own.
+inline constexpr int64_t kEnoughBlocks = 264;
+
 template <typename T>
 Options OptionsOf(const AttentionOperands<T>& args) {
   return {static_cast<uint32_t>(std::lround(65536 * args.dropout)),

@@ -1,5 +1,6 @@
 // Gradients of attention: kernels that own keys, queries, or a part of the bias
 // compute the weights again. No sums depend on the order of threads.
+#include <algorithm>
 #include <type_traits>
 
 #include "tensorflow_ops/nn/cc/kernels/attention/attention_gpu.h"
@@ -153,16 +154,38 @@ __device__ void Differentiate(const Pairs<T>& pairs, const Terms<C>* terms,
   }
 }
 
+// What the blocks of a split of the query heads of each key head write: their
+// part of the gradients. SumSplits adds them.
+template <typename C>
+struct HeadSplits {
+  int64_t count;
+  C *d_key, *d_value;  // [count, rows, key_heads, depth or value_depth]
+};
+constexpr int64_t kMaxHeadSplits = 8;
+
+template <typename T>
+HeadSplits<Accumulator<T>> HeadSplitsOf(const AttentionGradArgs<T>& args,
+                                        int64_t blocks) {
+  int64_t count = 1;
+  if (args.d_key != nullptr && blocks > 0 && blocks < kEnoughBlocks) {
+    count = std::min({args.heads / args.key_heads,
+                      DivideUp(kEnoughBlocks, blocks), kMaxHeadSplits});
+  }
+  return {count, nullptr, nullptr};
+}
+
 // kWidth columns of the gradients to kRows keys and to their values.
 template <typename T, int kWidth, typename C = Accumulator<T>>
 __global__ void __launch_bounds__(kThreads, 2)
     ToKeys(const __grid_constant__ AttentionGradArgs<T> args,
            const __grid_constant__ Options options,
-           const __grid_constant__ Grid grid, const Terms<C>* terms) {
+           const __grid_constant__ Grid grid, const Terms<C>* terms,
+           const HeadSplits<C> splits) {
   __shared__ GradBuffers<T> buffers;
   __shared__ Pairs<T> pairs;
   GradSteps<T> steps(&buffers);
   const int64_t group = args.heads / args.key_heads;
+  const int64_t of_split = (group + splits.count - 1) / splits.count;
   const int depth = static_cast<int>(args.depth);
   const int value_depth = static_cast<int>(args.value_depth);
   for (int64_t block = blockIdx.x; block < grid.blocks; block += gridDim.x) {
@@ -171,13 +194,15 @@ __global__ void __launch_bounds__(kThreads, 2)
     const int first = place.first_row, column = place.first_column;
     const int64_t rows = args.key_splits != nullptr ? example.keys : args.keys;
     if (first >= rows) continue;
+    const int64_t first_head = place.head * group + place.split * of_split;
+    int64_t end_head = (place.head + 1) * group;
+    if (first_head + of_split < end_head) end_head = first_head + of_split;
     C d_keys[1][kWidth / 8][4], d_values[1][kWidth / 8][4];
 #pragma unroll 1
     for (bool careful = false;; careful = true) {
       Clear(d_keys[0]);
       Clear(d_values[0]);
-      for (int64_t head = place.head * group; head < (place.head + 1) * group;
-           ++head) {
+      for (int64_t head = first_head; head < end_head; ++head) {
         pairs.Set(args, options.threshold, example, head, false);
         const Inputs<T> inputs(args, options, example, head, terms);
         const Phase<T> phases[] = {DotPhase(inputs.keys, inputs.queries),
@@ -209,12 +234,34 @@ __global__ void __launch_bounds__(kThreads, 2)
         (example.first_key + first) * args.key_heads + place.head;
     const C scale = static_cast<C>(args.scale);
     const int count = static_cast<int>(rows) - first;
+    if (splits.count > 1) {
+      const int64_t split_row =
+          place.split * args.key_rows * args.key_heads + row;
+      WriteRows(d_keys[0], {scale, scale}, count, depth - column, false,
+                args.key_heads * args.depth,
+                splits.d_key + split_row * args.depth + column);
+      WriteRows(d_values[0], {C(1), C(1)}, count, value_depth - column, false,
+                args.key_heads * args.value_depth,
+                splits.d_value + split_row * args.value_depth + column);
+      continue;
+    }
     WriteRows(d_keys[0], {scale, scale}, count, depth - column,
               options.depth_pairs, args.key_heads * args.depth,
               args.d_key + row * args.depth + column);
     WriteRows(d_values[0], {C(1), C(1)}, count, value_depth - column,
               options.value_depth_pairs, args.key_heads * args.value_depth,
               args.d_value + row * args.value_depth + column);
+  }
+}
+
+template <typename T, typename C = Accumulator<T>>
+__global__ void __launch_bounds__(kThreads)
+    SumSplits(int64_t splits, int64_t size, const C* from, T* to) {
+  for (int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x; i < size;
+       i += int64_t{gridDim.x} * kThreads) {
+    C sum = from[i];
+    for (int64_t n = 1; n < splits; ++n) sum += from[n * size + i];
+    to[i] = Narrow<T>(sum);
   }
 }
 
@@ -459,17 +506,46 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
+// Calls run(width, grid, splits) for ToKeys.
+template <typename T, typename Run>
+Error WithToKeys(const AttentionGradArgs<T>& args, const Run& run) {
+  const int64_t wider =
+      args.depth > args.value_depth ? args.depth : args.value_depth;
+  return WithWidth<T>(wider, [&](auto width) {
+    const auto grid_of = [&](int64_t splits) {
+      return GridOf(args.batch, args.key_heads, args.keys,
+                    PartsOf(wider, width), false, splits);
+    };
+    const auto splits = HeadSplitsOf(args, grid_of(1).blocks);
+    return run(width, grid_of(splits.count), splits);
+  });
+}
+
 template <typename T>
 Error EnqueueToOperands(const Gpu& gpu, const AttentionGradArgs<T>& args,
                         const Options& options,
                         const Terms<Accumulator<T>>* terms) {
-  const int64_t wider =
-      args.depth > args.value_depth ? args.depth : args.value_depth;
-  const Error error = WithWidth<T>(wider, [&](auto width) {
-    const Grid grid = GridOf(args.batch, args.key_heads, args.keys,
-                             PartsOf(wider, width), false);
-    return Launch(gpu, GridSize(grid.blocks), kThreads, ToKeys<T, width>, args,
-                  options, grid, terms);
+  const Error error = WithToKeys(args, [&](auto width, const Grid& grid,
+                                           auto splits) {
+    const int64_t d_keys = args.key_rows * args.key_heads * args.depth;
+    const int64_t d_values = args.key_rows * args.key_heads * args.value_depth;
+    if (splits.count > 1) {
+      // After the terms.
+      splits.d_key =
+          static_cast<Accumulator<T>*>(gpu.scratch) + 2 * SumsOf(args);
+      splits.d_value = splits.d_key + splits.count * d_keys;
+    }
+    Error error = Launch(gpu, GridSize(grid.blocks), kThreads, ToKeys<T, width>,
+                         args, options, grid, terms, splits);
+    if (error != nullptr || splits.count == 1) return error;
+    const Accumulator<T>*const from_key = splits.d_key, *const from_value =
+                                                            splits.d_value;
+    error = Launch(gpu, GridSize(DivideUp(d_keys, kThreads)), kThreads,
+                   SumSplits<T>, splits.count, d_keys, from_key, args.d_key);
+    if (error != nullptr) return error;
+    return Launch(gpu, GridSize(DivideUp(d_values, kThreads)), kThreads,
+                  SumSplits<T>, splits.count, d_values, from_value,
+                  args.d_value);
   });
   if (error != nullptr) return error;
   return WithWidth<T>(args.depth, [&](auto width) {
@@ -483,8 +559,16 @@ Error EnqueueToOperands(const Gpu& gpu, const AttentionGradArgs<T>& args,
 }  // namespace
 
 template <typename T>
-int64_t AttentionGradScratchBytes(int64_t sums) {
-  return sums * int64_t{sizeof(Terms<Accumulator<T>>)};
+int64_t AttentionGradScratchBytes(const AttentionGradArgs<T>& args) {
+  int64_t values = 2 * SumsOf(args);  // terms
+  WithToKeys(args, [&](auto, const Grid&, const auto& splits) -> Error {
+    if (splits.count > 1) {
+      values += splits.count * args.key_rows * args.key_heads *
+                (args.depth + args.value_depth);
+    }
+    return nullptr;
+  });
+  return values * int64_t{sizeof(Accumulator<T>)};
 }
 
 template <typename T>
@@ -519,7 +603,7 @@ Error AttentionGrad(const Gpu& gpu, const AttentionGradArgs<T>& args) {
 }
 
 #define TFO_INSTANTIATE(T) \
-  template int64_t AttentionGradScratchBytes<T>(int64_t)
+  template int64_t AttentionGradScratchBytes<T>(const AttentionGradArgs<T>&)
 TFO_FOR_EACH_FLOAT(TFO_INSTANTIATE);
 #undef TFO_INSTANTIATE
 TFO_INSTANTIATE_ALGORITHM(AttentionGrad, Gpu, AttentionGradArgs);
