@@ -1,5 +1,5 @@
-// CUDA kernels of correlation_cost. A thread sums one result, or a pack of
-// them: no atomics, and the same bits on each run.
+// CUDA kernels of correlation_cost. A thread sums results of its own: no
+// atomics, and the same bits on each run.
 #include <algorithm>
 
 #include "tensorflow_ops/core/cc/cuda_launch.h"
@@ -88,11 +88,110 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// The gradient. A group of pixels are kPixels of a row, at steps of stride_2:
-// they take the same pixels of the other map, which a thread reads once for all
-// of them. A block has some groups and, of each, as many threads as there are
-// packs of channels (at most kThreads, a power of two).
+// A group of pixels are kPixels of a row, at steps of stride_2: they take the
+// same pixels of the other map, which a thread reads once for all of them.
 constexpr int kPixels = 4;
+
+// The groups of a block's columns, and those of the pixels of `b` that each
+// takes.
+struct TileSizes : Sizes {
+  uint32_t phase_groups, groups, others;
+
+  explicit TileSizes(const CorrelationSpec& args) : Sizes(args) {
+    const int64_t columns = std::min<int64_t>(width, kColumns);
+    const int64_t phases = std::min(columns, args.stride_2);
+    phase_groups = static_cast<uint32_t>(
+        DivideUp(DivideUp(columns, args.stride_2), kPixels));
+    groups = static_cast<uint32_t>(phases * phase_groups);
+    others = static_cast<uint32_t>(DivideUp(side + kPixels - 1, kPixels));
+  }
+};
+
+// The same for windows of one pixel, at each pixel. A thread has the costs of a
+// group with one of its groups of `b`.
+template <typename T, int kPack>
+__global__ void __launch_bounds__(kThreads)
+    TileCosts(const __grid_constant__ CorrelationCostArgs<T> args,
+              TileSizes sizes, int64_t units) {
+  using Sum = Accumulator<T>;
+  const ImageSteps steps = FeatureSteps(args), costs = sizes.Steps();
+  const int64_t start = args.Border() - args.padding;
+  const int side = sizes.side;
+  const Sum scale = Sum(1) / static_cast<Sum>(args.Terms());
+  const int64_t tiles = DivideUp(sizes.width, kColumns);
+  for (int64_t unit = blockIdx.x; unit < units; unit += gridDim.x) {
+    const int64_t row = unit / side / tiles;
+    const int64_t image = row / sizes.height, y_out = row % sizes.height;
+    const int64_t x0 = unit / side % tiles * kColumns;
+    const int64_t end =
+        x0 + kColumns < sizes.width ? x0 + kColumns : sizes.width;
+    const int dy_index = static_cast<int>(unit % side);
+    const int64_t y_a = y_out + start;
+    const int64_t y_b = y_a + (dy_index - sizes.radius) * args.stride_2;
+    const bool has_rows = IsPixel(args, y_a, 0) && IsPixel(args, y_b, 0);
+    const T* const row_a = args.a + image * steps.image + y_a * steps.row;
+    const T* const row_b = args.b + image * steps.image + y_b * steps.row;
+    T* const to = args.costs + image * costs.image + y_out * costs.row +
+                  static_cast<int64_t>(dy_index) * side;
+    for (uint32_t i = threadIdx.x; i < sizes.groups * sizes.others;
+         i += kThreads) {
+      const uint32_t group = i / sizes.others;
+      const int first = static_cast<int>(i % sizes.others) * kPixels;
+      const int64_t x_out =
+          x0 + group / sizes.phase_groups +
+          group % sizes.phase_groups * kPixels * args.stride_2;
+      bool exists_a[kPixels], exists_b[kPixels];
+      const T *from_a[kPixels],
+          *from_b[kPixels];  // any where it does not exist
+#pragma unroll
+      for (int p = 0; p < kPixels; ++p) {
+        const int64_t x_a = x_out + start + p * args.stride_2;
+        const int64_t x_b =
+            x_out + start + (first + p - sizes.radius) * args.stride_2;
+        exists_a[p] = has_rows && IsPixel(args, y_a, x_a);
+        exists_b[p] = has_rows && IsPixel(args, y_b, x_b);
+        from_a[p] = exists_a[p] ? row_a + x_a * steps.pixel : args.a;
+        from_b[p] = exists_b[p] ? row_b + x_b * steps.pixel : args.b;
+      }
+      Sum sums[kPixels][kPixels] = {};
+      for (int64_t c = 0; has_rows && c < args.channels; c += kPack) {
+        Pack<T, kPack> of_a[kPixels], of_b[kPixels];
+#pragma unroll
+        for (int p = 0; p < kPixels; ++p) {
+          of_a[p] = LoadPack<kPack>(from_a[p] + c);
+          of_b[p] = LoadPack<kPack>(from_b[p] + c);
+        }
+#pragma unroll
+        for (int n = 0; n < kPack; ++n) {
+#pragma unroll
+          for (int p = 0; p < kPixels; ++p) {
+#pragma unroll
+            for (int q = 0; q < kPixels; ++q) {
+              sums[p][q] += Widen(of_a[p].values[n]) * Widen(of_b[q].values[n]);
+            }
+          }
+        }
+      }
+#pragma unroll
+      for (int p = 0; p < kPixels; ++p) {
+        const int64_t x = x_out + p * args.stride_2;
+        if (x >= end) break;
+#pragma unroll
+        for (int q = 0; q < kPixels; ++q) {
+          const int dx_index = first + q - p;
+          if (dx_index < 0 || dx_index >= side) continue;
+          const bool exists = exists_a[p] && exists_b[q];
+          to[x * costs.pixel + dx_index] =
+              Narrow<T>(exists ? sums[p][q] * scale : Sum(0));
+        }
+      }
+    }
+  }
+}
+
+// The gradient. A block has some groups and, of each, as many threads as there
+// are packs of channels (at most kThreads, a power of two).
+
 // Pixels of the other map, of all groups, whose weights are in shared memory.
 constexpr int kSlots = 512;
 constexpr int kMinLanes = 4;
@@ -333,14 +432,19 @@ Error CorrelationCost(const Gpu& gpu, const CorrelationCostArgs<T>& args) {
   const Sizes sizes(args);
   const int64_t units =
       args.batch * sizes.height * sizes.side * DivideUp(sizes.width, kColumns);
+  const bool in_tiles = args.kernel_size == 1 && args.stride_1 == 1;
   return WithWidestPack<T>(
       [&](auto n) {
         constexpr int kPack = decltype(n)::value;
         return kPack == 1 || FitsPacks<kPack>(args.channels, args.a, args.b);
       },
       [&](auto n) {
-        return Launch(gpu, GridSize(units), kThreads,
-                      Costs<T, decltype(n)::value>, args, sizes, units);
+        return in_tiles
+                   ? Launch(gpu, GridSize(units), kThreads,
+                            TileCosts<T, decltype(n)::value>, args,
+                            TileSizes(args), units)
+                   : Launch(gpu, GridSize(units), kThreads,
+                            Costs<T, decltype(n)::value>, args, sizes, units);
       });
 }
 
