@@ -291,7 +291,8 @@ TFO_INLINE FloatVector SamplePairs(const SampleTaps<float>& taps, int64_t i,
 // A vector of samples at a time.
 template <typename T>
 void SampleOneChannel(const SampleTaps<Sum<T>>& taps, int64_t count,
-                      const T* image, const GridSampleSpec& args, T* output) {
+                      const T* image,
+                      [[maybe_unused]] const GridSampleSpec& args, T* output) {
   constexpr int kCount = Lanes<T>::kCount;
   int64_t i = 0;
 #ifdef __AVX512F__
