@@ -23,8 +23,8 @@ _MAX_FLOAT64 = float(np.finfo(np.float64).max)
 
 
 # On a GPU, TensorFlow would compute constants that kernels read in host memory, and checks, all but those of int32, in
-# device memory; the copy back waits for all of its work. Eager calls without GPUs need no scope, which takes longer than
-# a small kernel.
+# device memory; the copy back waits for all of its work. Eager calls without GPUs need no scope, which takes longer
+# than a small kernel.
 
 
 @functools.cache

@@ -33,7 +33,8 @@ constexpr int kSmallStep = 3;
 template <typename T>
 TFO_INLINE void FetchEach(const PixelsAhead<T>& ahead, int64_t channels) {
   const int64_t step = channels * sizeof(T) <= 16 ? kSmallStep : 1;
-  for (int64_t i = 0; i < ahead.count; i += step) FetchPixel(ahead, i, channels);
+  for (int64_t i = 0; i < ahead.count; i += step)
+    FetchPixel(ahead, i, channels);
 }
 
 // The pixels of a sample that count.
