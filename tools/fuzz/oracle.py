@@ -77,9 +77,14 @@ def difference(expected, actual, *, compiled, one_op, largest_input=1):
     - Memory may suffice for one way only.
     - XLA refuses ops whose results have sizes that depend on values, by UnimplementedError, and, where other ops
       compute it, an argument that decides a shape (docs/xla.md). It rounds TensorFlow's own ops differently,
+<<<<<<< HEAD
       so that a sum that cancels is any number up to about 1e-6 of the inputs and of the root of their number. It has
       no strings, and takes the nearest index where TensorFlow's gather refuses one. It has no RaggedTensors of
       unknown sizes.
+=======
+      so that a sum that cancels is any number up to about 1e-6 of the inputs and of the root of their number. It has no strings, and takes the nearest
+      index where TensorFlow's gather refuses one. It has no RaggedTensors of unknown sizes.
+>>>>>>> 4603273b (Take subnormal scales of regions as zeros in all threads, and teach the oracle four differences that are TensorFlow's)
     - XLA (core/cc/xla_compile.cc) leaves out a refused gradient without elements, and TensorFlow's optimizer does where
       shapes are known.
     - vectorized_map refuses arguments that differ between iterations and must not, by ValueError.

@@ -188,8 +188,9 @@ struct KeyHeads {
 // Calls run(P(), heads) for the packs of each product: heads of which products
 // are of packs P on this processor.
 template <typename T, typename Run>
-void WithPacks(const Cpu& cpu, const AttentionOperands<T>& args,
-               const T* d_output, const Run& run) {
+void WithPacks([[maybe_unused]] const Cpu& cpu,
+               [[maybe_unused]] const AttentionOperands<T>& args,
+               [[maybe_unused]] const T* d_output, const Run& run) {
   if constexpr (!std::is_same_v<T, double>) {
     TFO_IF_CPU_AVX512(if (HasTileProducts()) {
       KeyHeads fit{std::vector<char>(args.batch * args.key_heads)};

@@ -166,8 +166,9 @@ bool FitTiles(const Cpu& cpu, const DeformConvInputs<T>& args,
 
 // Calls run(P()) for the packs of all products on this processor.
 template <typename T, typename Run>
-void WithPacks(const Cpu& cpu, const DeformConvInputs<T>& args,
-               const T* d_output, const Run& run) {
+void WithPacks([[maybe_unused]] const Cpu& cpu,
+               [[maybe_unused]] const DeformConvInputs<T>& args,
+               [[maybe_unused]] const T* d_output, const Run& run) {
   if constexpr (!std::is_same_v<T, double>) {
     TFO_IF_CPU_AVX512(if (HasTileProducts() && FitTiles(cpu, args, d_output)) {
       return run(AmxPackOf<T>());
