@@ -268,6 +268,8 @@ constexpr DeformConvShape kManyRows = {3, 9, 11, 24, 9, 11, 16, 1, 1,
                                        1, 1, 0,  0,  1, 1,  1,  1};
 constexpr DeformConvShape kManyChannels = {1, 3, 4, 272, 3, 4, 16, 1, 1,
                                            1, 1, 0, 0,   1, 1, 1,  1};
+constexpr DeformConvShape kManyOutputs = {1, 2, 3, 17, 2, 3, 290, 1, 1,
+                                          1, 1, 0, 0,  1, 1, 1,   1};
 constexpr DeformConvShape kPackedGroups = {1, 11, 12, 96, 11, 12, 48, 2, 2,
                                            1, 1,  1,  0,  1,  1,  3,  4};
 
@@ -277,7 +279,8 @@ TFO_TEST(DeformConv, EqualsDoubleLoops) {
     Check(Cpu(), MakeProblem<float>(args, true, true));
     Check(Cpu(), MakeProblem<double>(args, true, false));
   }
-  for (const DeformConvShape& args : {kPlain, kGroups, kPackedGroups}) {
+  for (const DeformConvShape& args :
+       {kPlain, kGroups, kPackedGroups, kManyOutputs}) {
     Check(Cpu(), MakeProblem<float>(args, false, false));
     Check(Cpu(), MakeProblem<Half>(args, true, true));
     Check(Cpu(), MakeProblem<BFloat16>(args, true, true));
