@@ -27,7 +27,8 @@ class SimdSymbolsTest(unittest.TestCase):
             with self.subTest(path):
                 command = ["nm", "--demangle", "--defined-only", "--extern-only", "--format=just-symbols", path]
                 symbols = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
-                self.assertTrue(symbols)
+                is_empty = os.path.basename(path).startswith("amx_") and level != "avx512"
+                self.assertEqual(not symbols, is_empty)
                 self.assertEqual([s for s in symbols if f"tfo::cpu_{level}::" not in s], [])
 
 
