@@ -29,6 +29,7 @@ load("//tools/build_defs:kernel_objects.bzl", "cc_headers", "kernel_objects")
 # refer to a target of that repository.
 _OPT = Label("//tools/build_defs:opt")
 _WITHOUT_EMULATION = Label("//tools/build_defs:without_emulation")
+_EMULATED_AS = {variant: Label("//tools/build_defs:emulated_as_" + variant) for variant in ["700", "750", "800", "contracted"]}
 _AARCH64 = Label("@platforms//cpu:aarch64")
 _CORE = {name: Label("//tensorflow_ops/core:" + name) for name in ["op_util", "testing", "testing_cuda_emulated", "testing_cuda_mirrored"]}
 _CUDART = Label("@local_config_tfo_cuda//:cudart")
@@ -176,8 +177,14 @@ def tfo_cuda_library(name, srcs, deps = [], cuda_deps = []):
         srcs = emulated,
         # GCC does not recognise that values are loaded and used under the same condition; clang does not unroll at -O1.
         copts = _COPTS + ["-Wno-clobbered", "-Wno-maybe-uninitialized", "-Wno-unknown-pragmas", "-Wno-pass-failed"] +
-                ["-ffp-contract=off"] + _optimized("-O1"),
-        local_defines = ["TFO_CUDA_EMULATION=1"] + _LEVEL_DEFINES,
+                select({
+                    _EMULATED_AS["contracted"]: ["-mfma", "-ffp-contract=fast"],
+                    "//conditions:default": ["-ffp-contract=off"],
+                }) + _optimized("-O1"),
+        local_defines = ["TFO_CUDA_EMULATION=1"] + _LEVEL_DEFINES + select({
+            label: ["TFO_EMULATED_CONTRACTION" if variant == "contracted" else "TFO_EMULATED_ARCH=" + variant]
+            for variant, label in _EMULATED_AS.items()
+        } | {"//conditions:default": []}),
         tags = ["manual"],
         testonly = True,
         deps = deps + [dep + "_emulated" for dep in cuda_deps],

@@ -25,6 +25,16 @@
 #include "tensorflow_ops/core/cc/gpu_mirror.h"
 #endif
 
+// The GPU that device code is compiled for, 900 for 9.0. In the emulation,
+// tests of other paths define TFO_EMULATED_ARCH (op_family.bzl).
+#if defined(__CUDA_ARCH__)
+#define TFO_GPU_ARCH __CUDA_ARCH__
+#elif defined(TFO_EMULATED_ARCH)
+#define TFO_GPU_ARCH TFO_EMULATED_ARCH
+#else
+#define TFO_GPU_ARCH 900
+#endif
+
 namespace tfo {
 
 // N values that a thread loads or stores at once; 16 bytes is the widest
@@ -100,7 +110,7 @@ __device__ void StorePack(const Pack<T, N>& pack, T* to) {
 // bytes at once, to which `to` is aligned where N is a multiple of 4.
 template <int N, typename T>
 __device__ void AddAtomically(const T (&values)[N], T* to) {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
+#if TFO_GPU_ARCH < 900
   constexpr int kTogether = 1;
 #else
   constexpr int kTogether = sizeof(T) == sizeof(float) && N % 4 == 0 ? 4 : 1;

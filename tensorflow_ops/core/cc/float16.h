@@ -144,6 +144,10 @@ TFO_HOST_DEVICE static inline V Product(V a, V b) {
   } else {
     return __dmul_rn(a, b);
   }
+#elif defined(TFO_EMULATED_CONTRACTION)
+  V product = a * b;
+  asm volatile("" : "+x"(product));
+  return product;
 #else
   return a * b;
 #endif

@@ -20,10 +20,10 @@ namespace tfo {
 
 // Whether the GPU that this code is compiled for multiplies fragments of T.
 // Only for use within device code: other code has no such GPU.
-#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
+#if TFO_GPU_ARCH >= 800
 template <typename T>
 inline constexpr bool kHasTensorCores = sizeof(T) == 2;
-#elif __CUDA_ARCH__ >= 750
+#elif TFO_GPU_ARCH >= 750
 template <typename T>
 inline constexpr bool kHasTensorCores = std::is_same_v<T, Half>;
 #else
@@ -86,13 +86,13 @@ __device__ void MultiplyAdd16x8x8(const uint32_t (&a)[2],
 template <typename T>
 __device__ void MultiplyAdd16x8x16(const uint32_t (&a)[4],
                                    const uint32_t (&b)[2], float (&c)[4]) {
-#ifdef TFO_CUDA_EMULATION
-  cuda_emulation::MultiplyAdd<T, 16>(a, b, c);
-#elif defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
+#if TFO_GPU_ARCH < 800
   const uint32_t a_halves[2][2] = {{a[0], a[1]}, {a[2], a[3]}};
   const uint32_t b_halves[2][1] = {{b[0]}, {b[1]}};
   MultiplyAdd16x8x8<T>(a_halves[0], b_halves[0], c);
   MultiplyAdd16x8x8<T>(a_halves[1], b_halves[1], c);
+#elif defined(TFO_CUDA_EMULATION)
+  cuda_emulation::MultiplyAdd<T, 16>(a, b, c);
 #else
   if constexpr (std::is_same_v<T, Half>) {
     asm volatile(
@@ -170,12 +170,12 @@ class AsyncCopies {
   template <int kBytes>
   __device__ void Copy(void* to, const void* from, int bytes = kBytes) {
     static_assert(kBytes == 4 || kBytes == 8 || kBytes == 16);
-#ifdef TFO_CUDA_EMULATION
-    cuda_emulation::CheckAligned(to, kBytes);
-    cuda_emulation::CheckAligned(from, kBytes);
+    cuda_launch_internal::CheckAligned(to, kBytes);
+    cuda_launch_internal::CheckAligned(from, kBytes);
+#if defined(TFO_CUDA_EMULATION) && TFO_GPU_ARCH >= 800
     std::memset(to, 0xFF, kBytes);  // NaN, as long as it is not to be read
     copies_.push_back({to, from, kBytes, bytes, num_groups_});
-#elif defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+#elif TFO_GPU_ARCH >= 800
     const unsigned address =
         static_cast<unsigned>(__cvta_generic_to_shared(to));
     if constexpr (kBytes == 16) {
@@ -207,7 +207,7 @@ class AsyncCopies {
   __device__ void Commit() {
 #ifdef TFO_CUDA_EMULATION
     ++num_groups_;
-#elif defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+#elif TFO_GPU_ARCH >= 800
     asm volatile("cp.async.commit_group;" ::: "memory");
 #endif
   }
@@ -224,7 +224,7 @@ class AsyncCopies {
       std::memcpy(copy.to, copy.from, copy.bytes);
     }
     copies_.erase(copies_.begin(), copies_.begin() + done);
-#elif defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+#elif TFO_GPU_ARCH >= 800
     asm volatile("cp.async.wait_group %0;" ::"n"(kExcept) : "memory");
 #endif
   }

@@ -188,10 +188,14 @@ TFO_CUDA_TEST(Mma, MisalignedAddressesAbortInTheEmulation) {
   }
   GpuVector<uint16_t> rows(33 * 8);
   GpuVector<uint32_t> fragments(32);
-  bool ran;
-  TFO_EXPECT(Aborts([&] {
-    LoadFragments(Gpu{}, 1, false, rows.data() + 4, fragments.data(), &ran);
-  }));
+  GpuVector<char> ran(1, 0);
+  const auto load = [&](int shift) {
+    return LoadFragments(Gpu{}, 1, false, rows.data() + shift, fragments.data(),
+                         reinterpret_cast<bool*>(ran.data()));
+  };
+  TFO_EXPECT_RUNS(load(0));
+  if (!ran[0]) return;  // no tensor cores
+  TFO_EXPECT(Aborts([&] { load(4); }));
 }
 
 }  // namespace
