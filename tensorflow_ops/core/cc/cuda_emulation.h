@@ -256,6 +256,10 @@ template <typename Kernel>
 template <typename Kernel>
 void Run(unsigned grid, unsigned block, int shared_bytes, int max_shared_bytes,
          const Kernel& kernel) {
+  if (block > 1024 || grid > 0x7FFFFFFF) {
+    std::fprintf(stderr, "%u blocks of %u threads are too many\n", grid, block);
+    std::abort();
+  }
   static const Kernel* running;
   running = &kernel;
   char* const stacks = Stacks(block);

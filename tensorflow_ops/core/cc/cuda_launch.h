@@ -236,6 +236,7 @@ template <typename... Parameters, typename... Arguments>
 Error LaunchWithShared([[maybe_unused]] const Gpu& gpu, unsigned grid,
                        unsigned block, int shared_bytes,
                        void (*kernel)(Parameters...), Arguments... arguments) {
+  static_assert((sizeof(Parameters) + ... + 0) <= 4096, "of all GPUs");
   if (grid == 0) return nullptr;
   if (const Error error = cuda_launch_internal::Replace(&arguments...)) {
     return error;
