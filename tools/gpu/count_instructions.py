@@ -13,7 +13,7 @@ import collections
 import re
 import sys
 
-KINDS = ["HMMA", "LDGSTS", "LDSM", "MUFU", "LDS", "LDG", "SHFL"]
+KINDS = ["HMMA", "LDGSTS", "LDSM", "MUFU", "LDS", "LDL", "LDG", "SHFL"]
 
 
 def blocks_of(lines):

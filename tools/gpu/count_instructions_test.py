@@ -37,7 +37,7 @@ def run(*arguments):
 
 
 def test_counts_the_shortest_path_of_each_number_of_copies():
-    rest = "0 LDSM, 0 MUFU, 0 LDS, 0 LDG, 0 SHFL"
+    rest = "0 LDSM, 0 MUFU, 0 LDS, 0 LDL, 0 LDG, 0 SHFL"
     none, two = run()
     assert none == f"_Z6Attend: 7 instructions, 2 HMMA, 0 LDGSTS, {rest}"
     assert two == f"_Z6Attend: 9 instructions, 2 HMMA, 2 LDGSTS, {rest}"
