@@ -100,13 +100,9 @@ _TAKEN = {
     "others of the gradients that XLA leaves out": (
         "lambda x: [refuse(x, [X['x']], reason='f'), tf.ones([2])], {'x': tf.ones([0])}, ways=[eager, compiled]"
     ),
-<<<<<<< HEAD
     "a dtype in a graph": (
         "lambda x, n: nms(x, tf.ones([2]), 0.5, 1.0, n), {'x': tf.ones([2, 4]), 'n': tf.ones([])}, one_op=True"
     ),
-=======
-    "a dtype in a graph": "lambda x: nms(x, tf.ones([2]), 0.5, 1.0, tf.constant(1.0)), {'x': tf.ones([2, 4])}, one_op=True",
->>>>>>> 4603273b (Take subnormal scales of regions as zeros in all threads, and teach the oracle four differences that are TensorFlow's)
     "rounding of a long sum": (
         "lambda x: tf.constant(1e-5 if tf.executing_eagerly() else -1e-5), {'x': tf.ones([500])}, "
         "ways=[eager, compiled]"

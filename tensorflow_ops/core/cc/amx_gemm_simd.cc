@@ -24,7 +24,7 @@ TFO_INLINE void SplitTerms(FloatVector x, FloatVector (&terms)[kTerms]) {
   terms[kTerms - 1] = x;  // 8 bits are left
 }
 
-// The first n numbers, or all that fit, and zeros.
+// Loads min(n, kFloats) numbers; other lanes are 0.
 template <typename T>
 TFO_INLINE FloatVector LoadSome(const T* from, int64_t n) {
   if (n >= kFloats) return Load(from);
@@ -118,8 +118,8 @@ TFO_INLINE void MultiplyRows(const BFloat16* a, int64_t group,
     load_b(0);
     multiply();
     if constexpr (kTerms == 3) {
-      // The rest is below 2^-24 of the product. Each pair of terms shares one
-      // with the pair before.
+      // Drops products below 2^-24 of the whole. In this order, each step
+      // reloads one operand only.
       load_a(1);
       multiply();
       load_b(1);

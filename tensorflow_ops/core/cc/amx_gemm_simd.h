@@ -33,8 +33,8 @@ template <typename T>
 using AmxPackOf = AmxPack<std::is_same_v<T, BFloat16> ? 1 : 3>;
 inline constexpr int64_t kAmxRows = 16, kAmxColumns = 32;
 
-// A thread multiplies tiles while it has one. Calls that may set up tiles of
-// their own must not come between.
+// Configures the thread's tiles; MultiplyAmx requires one. Code in its scope
+// must not configure tiles, too.
 class AmxScope {
  public:
   AmxScope() {
@@ -85,7 +85,7 @@ void ScaleAmxColumns(const float* factors, int64_t rows, float* numbers);
 
 }  // namespace cpu_avx512
 
-// What a thread has while it multiplies packs P.
+// The scope that products of packs P require.
 struct NoScope {};
 template <typename P>
 using ScopeOf = std::conditional_t<kIsAmxPack<P>, AmxScope, NoScope>;

@@ -14,6 +14,8 @@
 namespace tfo {
 namespace {
 
+constexpr char kVariable[] = "TENSORFLOW_OPS_CPU";
+
 // VDPBF16PS does the work of two FMAs of float32, which take a cycle: it takes
 // one on AMD, and two on Intel.
 bool BFloat16ProductsPay() {
@@ -25,12 +27,12 @@ bool BFloat16ProductsPay() {
 #endif
 }
 
-// May this process use AMX's tiles of bfloat16?
+#ifndef __aarch64__
+// Has the processor AMX's tiles of bfloat16? Requests them of the system,
+// unless TENSORFLOW_OPS_CPU names another level.
 bool HasTiles() {
 #ifdef TFO_EMULATE_AMX
   return true;
-#elif defined(__aarch64__)
-  return false;
 #else
   unsigned eax, ebx, ecx, edx;
   constexpr unsigned kBFloat16 = 1 << 22, kTiles = 1 << 24;
@@ -38,20 +40,25 @@ bool HasTiles() {
       (edx & kBFloat16) == 0 || (edx & kTiles) == 0) {
     return false;
   }
-  // Saves the system the registers? avx512 has asked whether XGETBV exists.
+  // Does the system save the tiles? XGETBV exists where AVX does.
   constexpr unsigned kSaved = 3 << 17;
   asm("xgetbv" : "=a"(eax), "=d"(edx) : "c"(0));
   if ((eax & kSaved) != kSaved) return false;
+  const char* const wanted = std::getenv(kVariable);
+  if (wanted != nullptr && *wanted != '\0' &&
+      wanted != std::string(CpuLevelName(CpuLevel::kAmx))) {
+    return true;
+  }
   // ARCH_REQ_XCOMP_PERM of XTILEDATA, for all threads; asking again is
   // harmless.
   return syscall(SYS_arch_prctl, 0x1023, 18) == 0;
 #endif
 }
+#endif
 
 const CpuLevelChoice& Chosen() {
-  static const CpuLevelChoice choice =
-      ChooseCpuLevel(ProcessorCpuLevel(), BFloat16ProductsPay(),
-                     std::getenv("TENSORFLOW_OPS_CPU"));
+  static const CpuLevelChoice choice = ChooseCpuLevel(
+      ProcessorCpuLevel(), BFloat16ProductsPay(), std::getenv(kVariable));
   return choice;
 }
 

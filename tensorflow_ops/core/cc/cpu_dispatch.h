@@ -58,8 +58,8 @@
 
 namespace tfo {
 
-// kAvx512Bf16 and kAmx run the loops of kAvx512, a few of them in a variant:
-// that multiplies bfloat16 in vectors, or in tiles.
+// kAvx512Bf16 and kAmx run the loops of kAvx512, except for products:
+// kAvx512Bf16 multiplies bfloat16 in vectors, kAmx in tiles.
 enum class CpuLevel { kBaseline, kAvx2, kAvx512, kAvx512Bf16, kAmx };
 
 // The levels of this build, narrowest first. OpKernels are compiled once for
@@ -76,8 +76,8 @@ const char* CpuLevelName(CpuLevel level);
 // Their names, separated by spaces.
 const char* BuiltCpuLevels();
 
-// The widest level that this processor and its operating system support. Asks
-// the system for tiles, which it gives to processes that ask.
+// The widest level that this processor and its operating system support. Also
+// requests AMX's tiles, which Linux grants on request.
 CpuLevel ProcessorCpuLevel();
 
 // The level in use: the one that the environment variable TENSORFLOW_OPS_CPU
@@ -111,8 +111,8 @@ CpuLevelChoice ChooseCpuLevel(CpuLevel processor, bool bfloat16_products_pay,
 // called while an algorithm runs.
 void SetActiveCpuLevelForTesting(CpuLevel level);
 
-// The variants, bits 1 << level, that functions above were asked for since the
-// last call of this function.
+// Returns the levels whose Has...Products was called since the last call, as
+// bits 1 << level.
 unsigned AskedVariantsForTesting();
 
 }  // namespace tfo

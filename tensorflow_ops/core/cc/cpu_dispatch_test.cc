@@ -51,6 +51,10 @@ TFO_TEST(CpuDispatch, ActiveLevelIsSupportedByTheProcessor) {
              __builtin_cpu_supports("avx512vl"));
   TFO_EXPECT_EQ(ProcessorCpuLevel() >= CpuLevel::kAvx512Bf16,
                 __builtin_cpu_supports("avx512bf16") != 0);
+#ifdef TFO_EMULATE_AMX
+  TFO_EXPECT_EQ(ProcessorCpuLevel() == CpuLevel::kAmx,
+                __builtin_cpu_supports("avx512bf16") != 0);
+#endif
   TFO_EXPECT(ProcessorCpuLevel() == CpuLevel::kBaseline ||
              __builtin_cpu_supports("fma"));
 #endif

@@ -88,12 +88,8 @@ def _pool(fn, features, variants=(), bad=(), **options):
 
 
 _BAD_SCALE = [
-<<<<<<< HEAD
     ({"spatial_scale": n}, f"spatial_scale is .*, {_POSITIVE}")
     for n in (0.0, -1.0, _NAN, _INF, 1e60, 1e-60, 1e-45, "1")
-=======
-    ({"spatial_scale": n}, f"spatial_scale is .*, {_POSITIVE}") for n in (0.0, -1.0, _NAN, _INF, 1e60, 1e-60, 1e-45, "1")
->>>>>>> 4603273b (Take subnormal scales of regions as zeros in all threads, and teach the oracle four differences that are TensorFlow's)
 ]
 
 

@@ -247,6 +247,7 @@ void SampleFours(const SampleTaps<float>& taps, int64_t count,
   if (all_simple && ahead.count >= count) {
     const PixelsAhead<float> next = ahead;  // a copy, which no store changes
     for (; i + 4 <= count; i += 4) {
+      // Two of four: neighbors are mostly in the same cache line.
       for (int j = 0; j < 4; j += kSmallStep) {
         __builtin_prefetch(next.image + next.pixel[i + j] * int64_t{kChannels},
                            0, 3);

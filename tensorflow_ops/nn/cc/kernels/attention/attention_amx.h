@@ -1,5 +1,4 @@
-// Operands of attention's products by tiles (amx_gemm_simd.h), with the
-// functions of those in attention_cpu.h.
+// The classes of attention_cpu.h for products by AMX's tiles.
 #ifndef TENSORFLOW_OPS_NN_CC_KERNELS_ATTENTION_ATTENTION_AMX_H_
 #define TENSORFLOW_OPS_NN_CC_KERNELS_ATTENTION_ATTENTION_AMX_H_
 
@@ -44,7 +43,7 @@ class PackedRows<T, AmxPack<kTerms>> {
   const Buffer<AmxPack<kTerms>> packs_;
 };
 
-// PackedColumns for Add.
+// PackedColumns with Add only.
 template <typename T, int kTerms>
 class AmxColumns {
  public:
@@ -73,7 +72,7 @@ class AmxColumns {
   const Buffer<AmxPack<kTerms>> panels_;
 };
 
-// PackedColumns for AddTransposed. Sums are transposed: [padded_width,
+// PackedColumns with AddTransposed only. Sums are transposed: [padded_width,
 // kAmxColumns] for each panel.
 template <typename T, int kTerms>
 class AmxTransposedColumns {
@@ -142,25 +141,34 @@ struct OperandsOf<AmxPack<kTerms>> {
   using TransposedColumns = AmxTransposedColumns<T, kTerms>;
 };
 
-// Whether tiles may multiply the numbers of an example's key head, which are
-// finite. Those in three terms need terms that are normal numbers unless they
-// are too small to matter, and products that do not overflow.
+// Whether to multiply the numbers of an example's key head by tiles. All must
+// be finite. Three terms also require products that do not overflow, and terms
+// that are normal numbers unless they are too small to matter. Of a single
+// panel, products take as long as this look at its keys.
 template <typename T>
 bool FitTiles(const AttentionOperands<T>& args, const T* d_output,
-              const Example& example, int64_t key_head) {
+              const Accumulator<T>* d_log_sum_exp, const Example& example,
+              int64_t key_head) {
+  const int64_t group = args.heads / args.key_heads;
+  if (group * DivideUp(example.queries, kAmxColumns) < 2) return false;
+  // What blocks with seen keys pack.
+  constexpr int64_t kBlock = 256;
+  Span keys =
+      SeenKeys(args, example, Panel{0, 0, example.queries}, 0, example.keys);
+  keys = {keys.begin / kBlock * kBlock,
+          std::min(RoundUp(keys.end, kBlock), example.keys)};
   const auto greatest = [](const T* rows, int64_t first, int64_t count,
                            int64_t stride, int64_t from, int64_t columns) {
     return double{TFO_DISPATCH(GreatestMagnitude<T>)(
         rows + first * stride + from, stride, count, columns)};
   };
-  const int64_t group = args.heads / args.key_heads;
   const auto of_queries = [&](const T* rows, int64_t depth) {
     return greatest(rows, example.first_query, example.queries,
                     args.heads * depth, key_head * group * depth,
                     group * depth);
   };
   const auto of_keys = [&](const T* rows, int64_t depth) {
-    return greatest(rows, example.first_key, example.keys,
+    return greatest(rows, example.first_key + keys.begin, keys.end - keys.begin,
                     args.key_heads * depth, key_head * depth, depth);
   };
   const auto fits = [](double x, double least, double most) {
@@ -174,6 +182,12 @@ bool FitTiles(const AttentionOperands<T>& args, const T* d_output,
     return false;
   }
   if (d_output == nullptr) return true;
+  for (int64_t h = key_head * group; h < (key_head + 1) * group; ++h) {
+    if (d_log_sum_exp == nullptr) break;
+    const double of_sums = TFO_DISPATCH(GreatestMagnitude<Accumulator<T>>)(
+        d_log_sum_exp + FirstSum(args, example, h), 0, 1, example.queries);
+    if (!fits(of_sums, 0, 0x1p60)) return false;
+  }
   const double gradient = of_queries(d_output, args.value_depth);
   return fits(gradient, 0x1p-60, 0x1p40) &&
          fits(gradient * value * std::abs(args.scale), 0x1p-80, 0x1p60);
@@ -185,12 +199,14 @@ struct KeyHeads {
   bool Have(int64_t i) const { return are_in.empty() || are_in[i] != 0; }
 };
 
-// Calls run(P(), heads) for the packs of each product: heads of which products
-// are of packs P on this processor.
+// Calls run(P(), heads) once for each kind of pack P that this call uses, with
+// the key heads that use it.
 template <typename T, typename Run>
 void WithPacks([[maybe_unused]] const Cpu& cpu,
                [[maybe_unused]] const AttentionOperands<T>& args,
-               [[maybe_unused]] const T* d_output, const Run& run) {
+               [[maybe_unused]] const T* d_output,
+               [[maybe_unused]] const Accumulator<T>* d_log_sum_exp,
+               const Run& run) {
   if constexpr (!std::is_same_v<T, double>) {
     TFO_IF_CPU_AVX512(if (HasTileProducts()) {
       KeyHeads fit{std::vector<char>(args.batch * args.key_heads)};
@@ -200,7 +216,7 @@ void WithPacks([[maybe_unused]] const Cpu& cpu,
                       [&](int64_t begin, int64_t end) {
                         for (int64_t i = begin; i < end; ++i) {
                           fit.are_in[i] =
-                              FitTiles(args, d_output,
+                              FitTiles(args, d_output, d_log_sum_exp,
                                        ExampleOf(args, i / args.key_heads),
                                        i % args.key_heads);
                         }

@@ -269,7 +269,8 @@ template <typename T>
 Error Attention(const Cpu& cpu, const AttentionArgs<T>& args) {
   FillBeyondLengths(args);
   attention::WithPacks<T>(
-      cpu, args, nullptr, [&](auto pack, const attention::KeyHeads& heads) {
+      cpu, args, nullptr, nullptr,
+      [&](auto pack, const attention::KeyHeads& heads) {
         using P = decltype(pack);
         const std::vector<Band> bands =
             BandsOf<T, P>(args, heads, cpu.num_threads);

@@ -10,8 +10,10 @@
 //   panel    up to PanelColumns queries of a head, a lane each (gemm_simd.h)
 //   band     panels that a thread computes together
 //   block    up to kBlockKeys keys of a head, packed once for a band
-//   tile     rows of kGemmStride packs (gemm_simd.h): of keys, or of weights
-//   pack     what products take at once: a number, or two of bfloat16
+//   tile     rows of packs (gemm_simd.h, amx_gemm_simd.h): of keys, or of
+//   weights pack     what products take at once: a number, two of bfloat16, or
+//   32 in 1
+//            or 3 terms
 #ifndef TENSORFLOW_OPS_NN_CC_KERNELS_ATTENTION_ATTENTION_CPU_H_
 #define TENSORFLOW_OPS_NN_CC_KERNELS_ATTENTION_ATTENTION_CPU_H_
 

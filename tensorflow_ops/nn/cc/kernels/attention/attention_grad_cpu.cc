@@ -597,12 +597,13 @@ Error AttentionGrad(const Cpu& cpu, const AttentionGradArgs<T>& args) {
   const bool to_operands = args.d_query != nullptr || args.d_key != nullptr ||
                            args.d_value != nullptr;
   if (to_operands) FillBeyondLengths(args);
-  attention::WithPacks<T>(cpu, args, args.d_output,
+  attention::WithPacks<T>(cpu, args, args.d_output, args.d_log_sum_exp,
                           [&](auto pack, const KeyHeads& heads) {
                             using P = decltype(pack);
                             if (to_operands)
                               ToOperands<T, P>(cpu, args, heads, deltas.data());
-                            // A bias may have several heads' gradients.
+                            // One bias may sum gradients of several heads, so
+                            // it takes tiles only if all heads do.
                             if (args.d_bias != nullptr &&
                                 (!kIsAmxPack<P> || heads.are_in.empty())) {
                               ToBias<T, P>(cpu, args, deltas.data());

@@ -8,14 +8,9 @@ namespace tfo {
 namespace TFO_CPU_NAMESPACE {
 namespace {
 
-// e^x; x is at most some tens. Keeps NaN.
-template <typename V>
-TFO_INLINE V ExpOfWeight(V x) {
-  return ExpTerm(ClampForExp(x));
-}
-
-// The same, for weights that are rounded to bfloat16: to within 3e-6.
-template <bool kRounded, typename V>
+// e^x for x of at most some tens. Keeps NaN. kRounded: to within 3e-6, enough
+// for weights that are rounded to bfloat16.
+template <bool kRounded = false, typename V>
 TFO_INLINE V ExpOfWeight(V x) {
 #ifdef __AVX512F__
   if constexpr (kRounded) {
@@ -30,7 +25,7 @@ TFO_INLINE V ExpOfWeight(V x) {
         _mm512_scalef_ps(reinterpret_cast<__m512>(p), y));
   }
 #endif
-  return ExpOfWeight(x);
+  return ExpTerm(ClampForExp(x));
 }
 
 // tanh(x). Keeps NaN.

@@ -145,6 +145,7 @@ TFO_TEST(Attention, NumbersOfAllSizesEqualDoubleLoops) {
   for (const auto& powers : kCases) {
     const auto [keys, values, gradients] = powers;
     Problem<float> p = MakeProblem<float>({2, 37, 230, 4, 2, 20, 9});
+    AddBias(0, &p);
     p.options += Text(" powers of 2: ", keys, ", ", values, ", ", gradients);
     const Result expected = Reference(p);
     ScaleFirst(-keys, &p.query);
@@ -158,6 +159,7 @@ TFO_TEST(Attention, NumbersOfAllSizesEqualDoubleLoops) {
     ScaleFirst(-values - gradients - keys, &outputs.d_query);
     ScaleFirst(-values - gradients + keys, &outputs.d_key);
     ScaleFirst(-gradients, &outputs.d_value);
+    ScaleFirst(-values - gradients, &outputs.d_bias);
     outputs.Expect(expected);
   }
 }

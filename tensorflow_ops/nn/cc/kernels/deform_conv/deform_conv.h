@@ -74,7 +74,9 @@ struct DeformConvGradArgs : DeformConvInputs<T> {  // does not read bias
 // filters[i, j, c] * mask * features[y * stride_y - top + i * dilation_y +
 // offset_y, ...][c], bilinear, pixels outside being 0. A NaN offset makes its
 // output NaN. The GPU needs scratch of DeformConvScratchBytes<T>, and rounds
-// samples to T; the level amx rounds those of BFloat16.
+// samples to T. The level amx rounds those of BFloat16, and multiplies float
+// and Half by tiles if the greatest magnitude of each operand is 0 or within
+// 2^-40 and 2^40; numbers below 2^-105 then lose digits.
 template <typename T>
 Error DeformConv(const Cpu& cpu, const DeformConvArgs<T>& args);
 template <typename T>

@@ -105,13 +105,11 @@ void Convolve(const Cpu& cpu, const DeformConvArgs<T>& args) {
               deform_conv::SampleBlock(args, features, group, k, k + block,
                                        taps.data(), rows, zeros.data(),
                                        columns.data());
-              const P* a;
+              const P* a = reinterpret_cast<const P*>(columns.data());
               if constexpr (kIsAmxPack<P>) {
-                deform_conv::PackRows(columns.data(), kGemmStride, rows, block,
-                                      packs.data());
+                deform_conv::PackOperand(columns.data(), kGemmStride, rows,
+                                         block, packs.data());
                 a = packs.data();
-              } else {
-                a = columns.data();
               }
               deform_conv::Multiply(a, rows, block, filters.Block(group, k),
                                     padded, true, sums.data(), padded);

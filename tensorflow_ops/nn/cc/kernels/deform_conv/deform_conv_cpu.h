@@ -100,8 +100,8 @@ inline constexpr int64_t kRowPacks =
 
 // Packs a row for each of `rows`, `stride` apart.
 template <typename T, typename P>
-void PackRows(const T* a, int64_t stride, int64_t rows, int64_t depth,
-              P* packs) {
+void PackOperand(const T* a, int64_t stride, int64_t rows, int64_t depth,
+                 P* packs) {
   if constexpr (kIsAmxPack<P>) {
     cpu_avx512::PackAmxRows(a, stride, 1, rows, depth, kRowPacks<P>, packs);
   } else {
@@ -137,10 +137,8 @@ double GreatestOf(const Cpu& cpu, const T* numbers, int64_t n) {
                                                 greatest.size());
 }
 
-// Whether tiles multiply these numbers, with d_output for gradients. Three
-// terms need finite numbers, products that do not overflow, and terms of them
-// that are normal numbers unless they are too small to matter. Of small depths,
-// their products take longer than those of numbers.
+// Whether to multiply by tiles; d_output for gradients. Three terms require
+// finite numbers of moderate size, and a depth of 16: below, tiles are slower.
 template <typename T>
 bool FitTiles(const Cpu& cpu, const DeformConvInputs<T>& args,
               const T* d_output) {

@@ -121,7 +121,7 @@ class ToFeatures {
     for (int64_t group = 0; group < args_.groups; ++group) {
       for (int64_t o = 0; o < outputs_; o += kGemmDepth) {
         const int64_t block = std::min(kGemmDepth, outputs_ - o);
-        deform_conv::PackRows(
+        deform_conv::PackOperand(
             args_.d_output + first * args_.out_channels + group * outputs_ + o,
             args_.out_channels, rows, block, upstream);
         deform_conv::Multiply(upstream, rows, block, Panels(group, o),
@@ -308,8 +308,9 @@ class ToFilters {
       if constexpr (kIsAmxPack<P>) {
         cpu_avx512::PackAmxRows(columns, 1, kGemmStride, end - begin, rows,
                                 deform_conv::kRowPacks<P>, packs);
-        deform_conv::Multiply(packs, end - begin, rows, upstream, padded_, true,
-                              sums, padded_);
+        cpu_avx512::MultiplyAmx(packs, deform_conv::kRowPacks<P>, end - begin,
+                                PackCount<P>(rows), upstream, padded_, true,
+                                sums, padded_);
       } else {
         TFO_DISPATCH(MultiplyTransposedTile<C>)
         (columns, end - begin, rows, upstream, padded_, true, sums, padded_);
