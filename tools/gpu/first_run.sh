@@ -52,8 +52,10 @@ for program in "$here"/{mma,tile_product,attention_gpu,connected_components,ctc_
   "$here"/*_test; do
   program=${program##*/}
   [[ -x $here/$program && " ${programs[*]} " != *" $program "* ]] || continue
-  # Not those without kernels.
-  names=$(timeout 20 "$here/$program" --gpu --list 2>/dev/null </dev/null) && [[ -z $names ]] || programs+=("$program")
+  # Not those that list no tests. One that does not start is to fail below.
+  if ! names=$(timeout 20 "$here/$program" --gpu --list 2>/dev/null </dev/null) || [[ $names ]]; then
+    programs+=("$program")
+  fi
 done
 
 { mkdir -p "$out" && out=$(cd "$out" && pwd); } || fail "cannot write to $out."
