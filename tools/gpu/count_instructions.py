@@ -18,21 +18,23 @@ KINDS = ["HMMA", "LDGSTS", "LDSM", "MUFU", "LDS", "LDL", "LDG", "SHFL"]
 
 def blocks_of(lines):
     """Returns {block: (its instructions, the blocks that may follow)}; blocks begin at labels and after branches."""
-    blocks, name, falls = {"entry": ([], [])}, "entry", True
+    blocks, name, falls, ends = {"entry": ([], [])}, "entry", True, False
     for line in lines:
         label = re.match(r"(\.L\w+):", line)
         code = re.match(r"\s+/\*[0-9a-f]{4,}\*/\s+(@!?U?P\w+ )?\s*([A-Z0-9_.]+)(.*);", line)
-        if label or (code and re.match("BRA|EXIT|RET", blocks[name][0][-1] if blocks[name][0] else "")):
+        if label or (code and ends):
             new = label[1] if label else f"block {len(blocks)}"
             if falls:
                 blocks[name][1].append(new)
-            blocks[new], name, falls = ([], []), new, True
+            blocks[new], name, falls, ends = ([], []), new, True, False
         if code:
             blocks[name][0].append(code[2])
-            if code[2].startswith("BRA"):
-                blocks[name][1].append(re.search(r"`\((\S+)\)", code[3])[1])
-            if code[2].startswith(("BRA", "EXIT", "RET")):
-                falls = code[1] is not None or " P" in code[3] or "!P" in code[3]
+            # BRA.DIV is for lanes that are apart only. A call of a label is a jump, that of a function returns.
+            to = re.search(r"(?:BRA|CALL)(?!\.DIV).*`\((\.L\w+)\)", line)
+            if to:
+                blocks[name][1].append(to[1])
+            if to or code[2].startswith(("EXIT", "RET")):
+                falls, ends = code[1] is not None or re.match(" !?U?P", code[3]) is not None, True
     return {block: (own, [to for to in follow if to in blocks]) for block, (own, follow) in blocks.items()}
 
 
