@@ -28,8 +28,8 @@ bool BFloat16ProductsPay() {
 }
 
 #ifndef __aarch64__
-// Has the processor AMX's tiles of bfloat16? Requests them of the system,
-// unless TENSORFLOW_OPS_CPU names another level.
+// Has the processor AMX's tiles of bfloat16? Requests them of the system if
+// TENSORFLOW_OPS_CPU names them.
 bool HasTiles() {
 #ifdef TFO_EMULATE_AMX
   return true;
@@ -45,10 +45,7 @@ bool HasTiles() {
   asm("xgetbv" : "=a"(eax), "=d"(edx) : "c"(0));
   if ((eax & kSaved) != kSaved) return false;
   const char* const wanted = std::getenv(kVariable);
-  if (wanted != nullptr && *wanted != '\0' &&
-      wanted != std::string(CpuLevelName(CpuLevel::kAmx))) {
-    return true;
-  }
+  if (wanted == nullptr || wanted != std::string("amx")) return true;
   // ARCH_REQ_XCOMP_PERM of XTILEDATA, for all threads; asking again is
   // harmless.
   return syscall(SYS_arch_prctl, 0x1023, 18) == 0;
@@ -57,8 +54,14 @@ bool HasTiles() {
 #endif
 
 const CpuLevelChoice& Chosen() {
-  static const CpuLevelChoice choice = ChooseCpuLevel(
-      ProcessorCpuLevel(), BFloat16ProductsPay(), std::getenv(kVariable));
+  static const CpuLevelChoice choice = [] {
+    const CpuLevel processor = ProcessorCpuLevel();
+    const char* wanted = std::getenv(kVariable);
+#ifdef TFO_EMULATE_AMX
+    if (wanted == nullptr && processor == CpuLevel::kAmx) wanted = "amx";
+#endif
+    return ChooseCpuLevel(processor, BFloat16ProductsPay(), wanted);
+  }();
   return choice;
 }
 
@@ -92,7 +95,8 @@ CpuLevelChoice ChooseCpuLevel(CpuLevel processor, bool bfloat16_products_pay,
     built += (built.empty() ? "" : ", ") + name;
     if (level > processor) continue;
     supported += (supported.empty() ? "" : ", ") + name;
-    if (level != CpuLevel::kAvx512Bf16 || bfloat16_products_pay) {
+    if (level <= CpuLevel::kAvx512 ||
+        (level == CpuLevel::kAvx512Bf16 && bfloat16_products_pay)) {
       fastest = level;
     }
   }

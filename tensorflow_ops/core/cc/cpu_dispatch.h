@@ -77,12 +77,13 @@ const char* CpuLevelName(CpuLevel level);
 const char* BuiltCpuLevels();
 
 // The widest level that this processor and its operating system support. Also
-// requests AMX's tiles, which Linux grants on request.
+// requests AMX's tiles, which Linux grants on request, if TENSORFLOW_OPS_CPU
+// names them.
 CpuLevel ProcessorCpuLevel();
 
 // The level in use: the one that the environment variable TENSORFLOW_OPS_CPU
 // names, or the build's widest that the processor supports, without kAvx512Bf16
-// on Intel's processors. Read once, at the first call.
+// on Intel's processors and without kAmx. Read once, at the first call.
 CpuLevel ActiveCpuLevel();
 
 // Whether that level multiplies packs of bfloat16 (gemm_simd.h), or tiles
@@ -96,7 +97,7 @@ bool HasTileProducts();
 const char* CpuLevelError();
 
 // The level for `processor` if TENSORFLOW_OPS_CPU is `wanted` (null if unset).
-// kAvx512Bf16 has to be wanted unless its products pay.
+// kAmx has to be wanted, and kAvx512Bf16 unless its products pay.
 // A function, so that tests can call it for any processor.
 struct CpuLevelChoice {
   CpuLevel level;

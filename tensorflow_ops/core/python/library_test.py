@@ -17,7 +17,7 @@ from tensorflow_ops.core.python import library
 
 _VERSION = tfo.__version__.split("+")[0]
 # Mangled names in namespace tfo.
-_OURS = re.compile("_Z(N|NK|TIN|TSN|TVN)3tfo")
+_OURS = re.compile("_Z(N|NK|TIN|TSN|TVN|ZN)3tfo")
 _KERNELS = os.path.join(os.path.dirname(library.PATH), f"libtensorflow_ops_kernels-{_VERSION}.so")
 
 
