@@ -183,7 +183,7 @@ def in_host_memory(value, dtype):
         return value
     with _on_host():
         known = static_value(value)
-        return cast(value, dtype) if known is None else tf.constant(known, dtype)
+        return constant_or_cast(value if known is None else known, dtype)
 
 
 def float32_parts(number):
