@@ -28,9 +28,9 @@ declare -A writes=(
   [language_model]=lengths.png
   [basics]=""
 )
-steps=() quality=(--at_least=0.98)
+steps=()
 if [[ ${1-} == --steps=* ]]; then
-  steps=("$1") quality=()
+  steps=("$1")
   shift
 fi
 (($#)) || set -- pool_photo
@@ -57,11 +57,14 @@ for name; do
       run pool_photo.py --output "$root/demo.png"
       ;;
     image_classifier)
-      main=(image_classifier/main.py "--run=$output")
-      run "${main[@]}" train "${steps[@]}"
-      run "${main[@]}" evaluate "${quality[@]}"
-      run "${main[@]}" export
-      run "${main[@]}" predict "${quality[@]}"
+      # Its tests run the commands, but not until the model has learnt.
+      if ((!${#steps[@]})); then
+        main=(image_classifier/main.py "--run=$output")
+        run "${main[@]}" train
+        run "${main[@]}" evaluate --at_least=0.98
+        run "${main[@]}" export
+        run "${main[@]}" predict --at_least=0.98
+      fi
       ;;
     basics) ;;
     *) run "$name/train.py" "${steps[@]}" --output "$output" ;;
