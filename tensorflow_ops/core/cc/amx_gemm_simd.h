@@ -33,6 +33,19 @@ template <typename T>
 using AmxPackOf = AmxPack<std::is_same_v<T, BFloat16> ? 1 : 3>;
 inline constexpr int64_t kAmxRows = 16, kAmxColumns = 32;
 
+// A number of a panel of `packs` packs by PackAmxPanels.
+template <int kTerms>
+float AmxPanelNumber(const AmxPack<kTerms>* panel, int64_t packs, int64_t row,
+                     int64_t column) {
+  const BFloat16* const number =
+      panel->numbers + (row - row % 2) * kAmxColumns + 2 * column + row % 2;
+  float sum = 0;
+  for (int p = kTerms - 1; p >= 0; --p) {
+    sum += Widen(number[p * packs * 32 * kAmxColumns]);
+  }
+  return sum;
+}
+
 // Configures the thread's tiles; MultiplyAmx requires one. Code in its scope
 // must not configure tiles, too.
 class AmxScope {

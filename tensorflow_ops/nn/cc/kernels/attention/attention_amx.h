@@ -18,6 +18,7 @@ namespace attention {
 template <>
 inline constexpr bool kRoundsWeights<AmxPack<1>> = true;
 
+// Products of rows with a number that is not finite are those of this number.
 template <typename T, int kTerms>
 class PackedRows<T, AmxPack<kTerms>> {
  public:
@@ -26,7 +27,10 @@ class PackedRows<T, AmxPack<kTerms>> {
         row_packs_(PackCount<AmxPack<kTerms>>(depth)),
         packs_(RoundUp(rows, kAmxRows) * row_packs_) {}
 
-  void Pack(const T* from, int64_t stride, int64_t count) const {
+  void Pack(const T* from, int64_t stride, int64_t count) {
+    from_ = from;
+    stride_ = stride;
+    non_finite_ = NonFiniteRows(from, stride, count, depth_);
     cpu_avx512::PackAmxRows(from, stride, 1, count, depth_, row_packs_,
                             packs_.data());
   }
@@ -36,11 +40,33 @@ class PackedRows<T, AmxPack<kTerms>> {
     cpu_avx512::MultiplyAmx(packs_.data() + first * row_packs_, row_packs_,
                             count, row_packs_, panel, kAmxColumns, false, to,
                             kGemmStride);
+    for (const int64_t i : non_finite_) {
+      if (first <= i && i < first + count) {
+        MultiplyNonFinite(from_ + i * stride_, panel,
+                          to + (i - first) * kGemmStride);
+      }
+    }
   }
 
  private:
+  void MultiplyNonFinite(const T* row, const AmxPack<kTerms>* panel,
+                         float* to) const {
+    std::fill_n(to, kAmxColumns, 0.0f);
+    for (int64_t d = 0; d < depth_; ++d) {
+      const float number = Widen(row[d]);
+      if (std::isfinite(number)) continue;
+      for (int64_t x = 0; x < kAmxColumns; ++x) {
+        to[x] += number * AmxPanelNumber(panel, row_packs_, d, x);
+      }
+      if (std::isnan(number)) return;
+    }
+  }
+
   const int64_t depth_, row_packs_;
   const Buffer<AmxPack<kTerms>> packs_;
+  const T* from_ = nullptr;
+  int64_t stride_ = 0;
+  std::vector<int64_t> non_finite_;
 };
 
 // PackedColumns with Add only.
@@ -85,17 +111,42 @@ class AmxTransposedColumns {
 
   int64_t padded_width() const { return RoundUp(width_, kAmxColumns); }
 
-  void Pack(const T* from, int64_t stride, int64_t count) const {
+  void Pack(const T* from, int64_t stride, int64_t count) {
+    non_finite_ = NonFiniteRows(from, stride, count, width_);
+    finite_.clear();
+    from_ = from;
+    stride_ = stride;
+    if (!non_finite_.empty()) {
+      for (int64_t i = 0; i < count; ++i) {
+        finite_.insert(finite_.end(), from + i * stride,
+                       from + i * stride + width_);
+      }
+      for (const int64_t i : non_finite_) {
+        std::fill_n(finite_.begin() + i * width_, width_, T{});
+      }
+      from = finite_.data();
+      stride = width_;
+    }
     cpu_avx512::PackAmxRows(from, 1, stride, width_, count, row_packs_,
                             packs_.data());
   }
 
   // Weights are those of `span` and of a panel only, packed by PackAmxPanels.
-  void AddTransposed(const AmxPack<kTerms>* weights, const Span& span, int64_t,
-                     float* sums) const {
-    cpu_avx512::MultiplyAmx(Tiles(span.begin), row_packs_, width_,
-                            PackCount<AmxPack<kTerms>>(span.end - span.begin),
+  void AddTransposed(const AmxPack<kTerms>* weights, const Span& span,
+                     int64_t count, float* sums) const {
+    const int64_t depth = PackCount<AmxPack<kTerms>>(span.end - span.begin);
+    cpu_avx512::MultiplyAmx(Tiles(span.begin), row_packs_, width_, depth,
                             weights, kAmxColumns, true, sums, kAmxColumns);
+    for (const int64_t i : non_finite_) {
+      if (i < span.begin || i >= span.end) continue;
+      for (int64_t m = 0; m < count; ++m) {
+        const float weight = AmxPanelNumber(weights, depth, i - span.begin, m);
+        if (weight == 0) continue;
+        for (int64_t d = 0; d < width_; ++d) {
+          sums[d * kAmxColumns + m] += weight * Widen(from_[i * stride_ + d]);
+        }
+      }
+    }
   }
 
   void Scale(const float* factors, int64_t, float* sums) const {
@@ -123,6 +174,10 @@ class AmxTransposedColumns {
   const int64_t width_, row_packs_;
   const Buffer<AmxPack<kTerms>> packs_;
   const Buffer<float> numbers_;
+  const T* from_ = nullptr;
+  int64_t stride_ = 0;
+  std::vector<int64_t> non_finite_;
+  std::vector<T> finite_;  // rows, with zeros for those
 };
 
 // The classes for packs P.
@@ -141,10 +196,10 @@ struct OperandsOf<AmxPack<kTerms>> {
   using TransposedColumns = AmxTransposedColumns<T, kTerms>;
 };
 
-// Whether to multiply the numbers of an example's key head by tiles. All must
-// be finite. Three terms also require products that do not overflow, and terms
-// that are normal numbers unless they are too small to matter. Of a single
-// panel, products take as long as this look at its keys.
+// Whether to multiply the numbers of an example's key head by tiles. Those of
+// queries must be finite. Three terms also require finite products that do not
+// overflow, and terms that are normal numbers unless they are too small to
+// matter. Of a single panel, products take as long as this look at its keys.
 template <typename T>
 bool FitTiles(const AttentionOperands<T>& args, const T* d_output,
               const Accumulator<T>* d_log_sum_exp, const Example& example,
@@ -167,9 +222,20 @@ bool FitTiles(const AttentionOperands<T>& args, const T* d_output,
                     args.heads * depth, key_head * group * depth,
                     group * depth);
   };
+  // Of keys that are finite.
   const auto of_keys = [&](const T* rows, int64_t depth) {
-    return greatest(rows, example.first_key + keys.begin, keys.end - keys.begin,
-                    args.key_heads * depth, key_head * depth, depth);
+    const auto of = [&](int64_t first, int64_t count) {
+      return greatest(rows, example.first_key + first, count,
+                      args.key_heads * depth, key_head * depth, depth);
+    };
+    double result = of(keys.begin, keys.end - keys.begin);
+    if (std::isfinite(result)) return result;
+    result = 0;
+    for (int64_t i = keys.begin; i < keys.end; ++i) {
+      const double of_key = of(i, 1);
+      if (std::isfinite(of_key)) result = std::max(result, of_key);
+    }
+    return result;
   };
   const auto fits = [](double x, double least, double most) {
     if (std::is_same_v<T, BFloat16>) return std::isfinite(x);

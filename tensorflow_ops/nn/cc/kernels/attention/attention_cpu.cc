@@ -231,7 +231,7 @@ class Forward {
   const int64_t columns_;
   const AttentionDropout dropout_;
   attention::PanelScores<T> scores_of_;
-  const attention::PackedRows<T, P> keys_;
+  attention::PackedRows<T, P> keys_;
   typename attention::OperandsOf<P>::template TransposedColumns<T> values_;
   const Buffer<P> queries_;  // panels
   const Buffer<C> scores_;   // of a panel; then its weights

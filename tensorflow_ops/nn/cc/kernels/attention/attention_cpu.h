@@ -223,6 +223,22 @@ class PackedRows {
   const Buffer<P> tiles_;
 };
 
+// The rows with a number that is not finite.
+template <typename T>
+std::vector<int64_t> NonFiniteRows(const T* rows, int64_t stride, int64_t count,
+                                   int64_t columns) {
+  const auto are_finite = [&](int64_t first, int64_t n) {
+    return std::isfinite(TFO_DISPATCH(GreatestMagnitude<T>)(
+        rows + first * stride, stride, n, columns));
+  };
+  std::vector<int64_t> result;
+  if (are_finite(0, count)) return result;
+  for (int64_t i = 0; i < count; ++i) {
+    if (!are_finite(i, 1)) result.push_back(i);
+  }
+  return result;
+}
+
 // Panels of the columns of rows of any width, for products that sum over these
 // rows. Rows with a number that is not finite are 0 in the panels: a pair of
 // weight 0 must not meet them. Their other pairs are added one by one.
@@ -243,15 +259,8 @@ class PackedColumns {
     depth_ = PackCount<P>(count);
     TFO_DISPATCH(PackPanels<T, P>)
     (from, stride, 1, count, width_, panels_.data());
-    non_finite_.clear();
-    const auto are_finite = [&](const T* rows, int64_t n) {
-      return std::isfinite(
-          TFO_DISPATCH(GreatestMagnitude<T>)(rows, stride, n, width_));
-    };
-    if (are_finite(from, count)) return;
-    for (int64_t i = 0; i < count; ++i) {
-      if (are_finite(from + i * stride, 1)) continue;
-      non_finite_.push_back(i);
+    non_finite_ = NonFiniteRows(from, stride, count, width_);
+    for (const int64_t i : non_finite_) {
       for (int64_t d = 0; d < padded_width(); d += columns_) {
         P* const row = panels_.data() + d * depth_ + i / kNumbers * columns_;
         for (int64_t x = 0; x < columns_; ++x) {

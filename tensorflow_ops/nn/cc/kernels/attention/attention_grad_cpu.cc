@@ -363,7 +363,7 @@ class Backward {
   Panel band_ = {};
   Span spans_[kBandPanels];  // of panels
   Span seen_ = {};           // of all
-  const attention::PackedRows<T, P> keys_, values_;
+  attention::PackedRows<T, P> keys_, values_;
   typename attention::OperandsOf<P>::template TransposedColumns<T> key_columns_;
   const Buffer<P> query_panels_, d_output_panels_;  // transposed
   typename attention::OperandsOf<P>::template Columns<T> queries_, d_outputs_;

@@ -78,15 +78,41 @@ TFO_TEST(Attention, NansOfExcludedPairsStayAway) {
   CheckWild(odd);
 }
 
+// Padding.
+template <typename T>
+void CheckSpoiledUnseenKeys() {
+  Problem<T> p = MakeProblem<T>({2, 30, 121, 2, 1, 40, 9});
+  AddMask(0b0110, &p);
+  for (size_t i = 0; i < p.mask.size(); ++i) p.mask[i] = i % 5 != 0;
+  Outputs<T> expected(p), outputs(p);
+  expected.Compute(ThreadedCpu(2), p);
+  Spoil(&p.key, p.mask.size(), 40);
+  Spoil(&p.value, p.mask.size(), 9);
+  outputs.Compute(ThreadedCpu(2), p);
+  const Case of_test({}, NameOf<T>());
+  TFO_EXPECT(outputs.Equals(expected));
+}
+
+TFO_TEST(Attention, NansOfKeysThatNobodySeesKeepTheBits) {
+  CheckSpoiledUnseenKeys<Half>();
+  CheckSpoiledUnseenKeys<BFloat16>();
+  CheckSpoiledUnseenKeys<float>();
+  CheckSpoiledUnseenKeys<double>();
+}
+
 TFO_TEST(Attention, RowsOfNanScoresAreNanAlone) {
-  Problem<float> p = MakeProblem<float>({1, 40, 20, 1, 1, 8, 8});
-  AddOption(0, &p);
-  p.query[3 * 8] = NAN;
-  p.key[0] = static_cast<float>(kInfinity);  // of key 0: seen by those after 20
-  Outputs<float> outputs(p);
-  outputs.Compute(ThreadedCpu(1), p);
-  CheckWild(p);
-  for (int64_t t = 0; t < 20; ++t) TFO_EXPECT_EQ(outputs.output[t * 8], 0.0f);
+  for (bool query_too : {false, true}) {
+    Problem<float> p = MakeProblem<float>({1, 40, 20, 1, 1, 8, 8});
+    AddOption(0, &p);
+    if (query_too) p.query[3 * 8] = NAN;
+    p.key[0] = static_cast<float>(kInfinity);  // seen by queries after 20
+    Outputs<float> outputs(p);
+    outputs.Compute(ThreadedCpu(1), p);
+    CheckWild(p);
+    for (int64_t t = 0; t < 20; ++t) {
+      TFO_EXPECT_EQ(outputs.output[t * 8], 0.0f);
+    }
+  }
 }
 
 TFO_TEST(Attention, LargeScoresDoNotOverflow) {
