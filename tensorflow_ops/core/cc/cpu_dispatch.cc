@@ -28,8 +28,8 @@ bool BFloat16ProductsPay() {
 }
 
 #ifndef __aarch64__
-// Has the processor AMX's tiles of bfloat16? Requests them of the system if
-// TENSORFLOW_OPS_CPU names them.
+// Has the processor AMX's tiles of bfloat16? Requests them of the system unless
+// TENSORFLOW_OPS_CPU names another level.
 bool HasTiles() {
 #ifdef TFO_EMULATE_AMX
   return true;
@@ -45,7 +45,9 @@ bool HasTiles() {
   asm("xgetbv" : "=a"(eax), "=d"(edx) : "c"(0));
   if ((eax & kSaved) != kSaved) return false;
   const char* const wanted = std::getenv(kVariable);
-  if (wanted == nullptr || wanted != std::string("amx")) return true;
+  if (wanted != nullptr && *wanted != '\0' && wanted != std::string("amx")) {
+    return true;
+  }
   // ARCH_REQ_XCOMP_PERM of XTILEDATA, for all threads; asking again is
   // harmless.
   return syscall(SYS_arch_prctl, 0x1023, 18) == 0;
@@ -56,11 +58,8 @@ bool HasTiles() {
 const CpuLevelChoice& Chosen() {
   static const CpuLevelChoice choice = [] {
     const CpuLevel processor = ProcessorCpuLevel();
-    const char* wanted = std::getenv(kVariable);
-#ifdef TFO_EMULATE_AMX
-    if (wanted == nullptr && processor == CpuLevel::kAmx) wanted = "amx";
-#endif
-    return ChooseCpuLevel(processor, BFloat16ProductsPay(), wanted);
+    return ChooseCpuLevel(processor, BFloat16ProductsPay(),
+                          std::getenv(kVariable));
   }();
   return choice;
 }
@@ -95,8 +94,7 @@ CpuLevelChoice ChooseCpuLevel(CpuLevel processor, bool bfloat16_products_pay,
     built += (built.empty() ? "" : ", ") + name;
     if (level > processor) continue;
     supported += (supported.empty() ? "" : ", ") + name;
-    if (level <= CpuLevel::kAvx512 ||
-        (level == CpuLevel::kAvx512Bf16 && bfloat16_products_pay)) {
+    if (level != CpuLevel::kAvx512Bf16 || bfloat16_products_pay) {
       fastest = level;
     }
   }

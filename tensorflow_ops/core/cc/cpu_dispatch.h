@@ -77,13 +77,13 @@ const char* CpuLevelName(CpuLevel level);
 const char* BuiltCpuLevels();
 
 // The widest level that this processor and its operating system support. Also
-// requests AMX's tiles, which Linux grants on request, if TENSORFLOW_OPS_CPU
-// names them.
+// requests AMX's tiles, which Linux grants on request, unless
+// TENSORFLOW_OPS_CPU names another level.
 CpuLevel ProcessorCpuLevel();
 
 // The level in use: the one that the environment variable TENSORFLOW_OPS_CPU
 // names, or the build's widest that the processor supports, without kAvx512Bf16
-// on Intel's processors and without kAmx. Read once, at the first call.
+// on Intel's processors. Read once, at the first call.
 CpuLevel ActiveCpuLevel();
 
 // Whether that level multiplies packs of bfloat16 (gemm_simd.h), or tiles
