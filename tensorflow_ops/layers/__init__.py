@@ -6,7 +6,7 @@ from tensorflow_ops.layers.python.correlation_cost import CorrelationCost
 from tensorflow_ops.layers.python.crf import CRF
 from tensorflow_ops.layers.python.deform_conv import DeformConv2D
 from tensorflow_ops.layers.python.deformable_attention import MultiScaleDeformableAttention
-from tensorflow_ops.layers.python.fused_attention import use_fused_attention
+from tensorflow_ops.layers.python.fused_ops import fused_ops, use_fused_ops
 from tensorflow_ops.layers.python.grid_sample import GridSample
 from tensorflow_ops.layers.python.merge import Merge
 from tensorflow_ops.layers.python.nms import NMS
@@ -27,5 +27,6 @@ __all__ = [
     "PSRoIPool",
     "RoIAlign",
     "RoIPool",
-    "use_fused_attention",
+    "fused_ops",
+    "use_fused_ops",
 ]

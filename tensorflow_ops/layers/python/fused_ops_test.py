@@ -1,0 +1,343 @@
+"""Tests of tfo.layers.use_fused_ops: beside the functions of Keras that it replaces."""
+
+import os
+import sys
+import threading
+import types
+from unittest import mock
+
+import keras
+import numpy as np
+import tensorflow as tf
+from absl.testing import parameterized
+from keras.src import backend
+
+import tensorflow_ops as tfo
+
+_RNG = np.random.default_rng(0)
+
+
+def _normal(*shape):
+    return _RNG.normal(size=shape).astype(np.float32)
+
+
+_QUERY, _KEY, _VALUE = _normal(2, 5, 4, 3), _normal(2, 7, 4, 3), _normal(2, 7, 4, 3)
+_MASK = _RNG.uniform(size=[2, 1, 5, 7]) < 0.5
+_MASK[..., 0] = True
+
+
+def _ops(function, *args):
+    """Returns the types of the ops that a call runs."""
+    graph = tf.function(function).get_concrete_function(*map(tf.constant, args)).graph
+    return [op.type for op in graph.get_operations()]
+
+
+class AttentionTest(tf.test.TestCase, parameterized.TestCase):
+    @parameterized.parameters(
+        {},
+        {"is_causal": True},
+        {"mask": _MASK},
+        {"mask": _MASK[0, 0], "is_causal": True},
+        {"bias": _normal(1, 4, 5, 7)},
+        {"bias": _normal(5, 7).astype(np.float64), "scale": 0.1},
+        {"scale": np.float32(2), "flash_attention": False},
+    )
+    def test_is_keras_function(self, **options):
+        tensors = [tf.constant(x) for x in (_QUERY, _KEY, _VALUE)]
+
+        def with_gradients():
+            with tf.GradientTape() as tape:
+                tape.watch(tensors)
+                result = keras.ops.dot_product_attention(*tensors, **options)
+                loss = tf.reduce_sum(result * result)
+            return [result, *tape.gradient(loss, tensors)]
+
+        expected = with_gradients()
+        with tfo.layers.use_fused_ops():
+            actual = with_gradients()
+        for one, other in zip(actual, expected, strict=True):
+            self.assertAllClose(one, other, 1e-4, 1e-4)
+
+    def test_heads_share_keys(self):
+        with tfo.layers.use_fused_ops():
+            actual = keras.ops.dot_product_attention(_QUERY, _KEY[:, :, :2], _VALUE[:, :, :2])
+        repeated = (np.repeat(x[:, :, :2], 2, axis=2) for x in (_KEY, _VALUE))
+        self.assertAllClose(actual, keras.ops.dot_product_attention(_QUERY, *repeated), 1e-5, 1e-5)
+
+    def test_calls_of_keras_are_fused(self):
+        function = keras.ops.dot_product_attention
+        layer = keras.layers.MultiHeadAttention(4, 3)
+        args = _QUERY, _KEY, _VALUE
+        self.assertNotIn("TensorflowOps>Attention", _ops(function, *args))
+        with tfo.layers.use_fused_ops():
+            self.assertIn("TensorflowOps>Attention", _ops(function, *args))
+            self.assertIn("TensorflowOps>Attention", _ops(layer, _QUERY[:, 0], _VALUE[:, 0]))
+            with tfo.layers.use_fused_ops():
+                pass
+            self.assertIn("TensorflowOps>Attention", _ops(function, *args))
+        self.assertNotIn("TensorflowOps>Attention", _ops(function, *args))
+        switch = tfo.layers.use_fused_ops()
+        self.assertIn("TensorflowOps>Attention", _ops(function, *args))
+        switch.close()
+        self.assertNotIn("TensorflowOps>Attention", _ops(function, *args))
+
+    def test_flash_attention(self):
+        layer = keras.layers.MultiHeadAttention(2, 3, flash_attention=True)
+        x = _normal(2, 5, 4)
+        with self.assertRaisesRegex(ValueError, "Flash attention is not supported"):
+            layer(x, x)
+        with tfo.layers.use_fused_ops():
+            self.assertEqual(layer(x, x).shape, [2, 5, 4])
+
+    def test_falls_back_to_keras(self):
+        wide = tf.constant(_QUERY, tf.float64), tf.constant(_KEY, tf.float64), tf.constant(_VALUE, tf.float64)
+        half = [tf.cast(x, tf.float16) for x in wide]
+        scale = tf.constant(0.5)
+        expected = keras.ops.dot_product_attention(*half, scale=scale)
+        with tfo.layers.use_fused_ops():
+            self.assertAllEqual(keras.ops.dot_product_attention(*half, scale=scale), expected)
+            with self.assertRaisesRegex(ValueError, "only supports 4D inputs"):
+                keras.ops.dot_product_attention(_QUERY[0], _KEY[0], _VALUE[0])
+
+
+_LOGITS = _normal(4, 9, 5)
+_LABELS = np.array([[1, 2, 2, 0], [3, 0, 0, 0], [4, 1, 2, 3], [0, 0, 0, 0]])
+_LENGTHS = np.array([3, 1, 4, 0]), np.array([9, 8, 7, 3])
+
+
+class CTCTest(tf.test.TestCase, parameterized.TestCase):
+    """Compares losses and gradients."""
+
+    def assertIsKeras(self, labels, logits, label_lengths, logit_lengths, mask_index=0, wrap=lambda f: f, rtol=1e-5):
+        def run(logits, labels, label_lengths, logit_lengths):
+            with tf.GradientTape() as tape:
+                tape.watch(logits)
+                loss = keras.ops.ctc_loss(labels, logits, label_lengths, logit_lengths, mask_index)
+            return loss, tape.gradient(loss, logits)
+
+        args = (*map(tf.constant, (labels, label_lengths, logit_lengths)),)
+        expected = run(logits, *args)
+        with tfo.layers.use_fused_ops(["ctc_loss"]):
+            actual = wrap(run)(logits, *args)
+            self.assertEqual(tfo.layers.fused_ops(), {"ctc_loss": {"fused": 1, "original": 0}})
+        for one, other in zip(actual, expected, strict=True):
+            self.assertEqual(one.dtype, other.dtype)
+            self.assertAllClose(one, other, rtol, rtol)
+        return expected[0]
+
+    @parameterized.parameters(
+        (tf.float32, "float32"), (tf.float64, "float64"), (tf.float16, "float32"), (tf.bfloat16, "float32")
+    )
+    def test_is_keras_function(self, dtype, expected):
+        rtol = 1e-2 if dtype.size == 2 else 1e-5
+        loss = self.assertIsKeras(_LABELS, tf.cast(_LOGITS, dtype), *_LENGTHS, rtol=rtol)
+        self.assertEqual(loss.dtype, expected)
+        self.assertIsKeras(_LABELS + 0.0, tf.cast(_LOGITS, dtype), *_LENGTHS, rtol=rtol)
+        self.assertIsKeras(np.maximum(_LABELS - 1, 0), tf.cast(_LOGITS, dtype), *_LENGTHS, -1, rtol=rtol)
+
+    @parameterized.parameters(False, True)
+    def test_in_graphs(self, jit_compile):
+        def wrap(function):
+            shapes = [None, None, 5], [None, None], [None], [None]
+            dtypes = tf.float32, tf.int64, tf.int64, tf.int64
+            signature = None if jit_compile else [tf.TensorSpec(*spec) for spec in zip(shapes, dtypes, strict=True)]
+            return tf.function(function, signature, jit_compile=jit_compile)
+
+        self.assertIsKeras(_LABELS, tf.constant(_LOGITS), *_LENGTHS, wrap=wrap)
+        self.assertIsKeras([[1, 0, 2, 9]], tf.constant(_LOGITS[:1]), [4], [9], wrap=wrap)
+
+    def test_labels_that_are_no_classes(self):
+        for labels in ([1, -1, 0, 0], [1, 0, 2, 0], [1, 9, 2, 0]):
+            self.assertIsKeras([labels], tf.constant(_LOGITS[:1]), [3], [9])
+        self.assertIsKeras(_LABELS[:1] * 0, tf.constant(_LOGITS[:1]), [0], [9])
+
+    def test_integers_and_other_blanks(self):
+        args = _LABELS, np.arange(4 * 9 * 5).reshape(4, 9, 5) // 7, *_LENGTHS
+        expected = [keras.ops.ctc_loss(*args, 0), keras.ops.ctc_loss(*args, -2)]
+        with tfo.layers.use_fused_ops():
+            self.assertAllClose([keras.ops.ctc_loss(*args, 0), keras.ops.ctc_loss(*args, -2)], expected, 1e-5)
+            self.assertEqual(tfo.layers.fused_ops()["ctc_loss"], {"fused": 1, "original": 1})
+
+    def test_too_few_frames_have_a_finite_loss_and_no_gradient(self):
+        logits = tf.constant(_LOGITS)
+        with tfo.layers.use_fused_ops(), tf.GradientTape() as tape:
+            tape.watch(logits)
+            losses = keras.ops.ctc_loss(_LABELS, logits, [4, 1, 4, 0], [3, 8, 3, 3])
+        # tf.nn.ctc_loss takes log(1e-307) for log(0), and adds the other steps.
+        self.assertAllClose(losses.numpy()[[0, 2]], [706.8936] * 2, 1e-6)
+        gradient = tape.gradient(losses, logits).numpy()
+        self.assertAllEqual(gradient[[0, 2]], np.zeros([2, 9, 5]))
+        self.assertGreater(np.abs(gradient[1]).max(), 0.1)
+
+
+class SwitchTest(tf.test.TestCase):
+    def test_a_model_trains_and_is_saved_without_us(self):
+        x = _normal(4, 9, 8)
+
+        def trained():
+            keras.utils.set_random_seed(0)
+            inputs = keras.Input([9, 8])
+            attended = keras.layers.MultiHeadAttention(2, 4)(inputs, inputs, use_causal_mask=True)
+            heads = keras.ops.reshape(attended, [-1, 9, 2, 4])
+            heads = keras.ops.dot_product_attention(heads, heads, heads)
+            model = keras.Model(inputs, keras.layers.Dense(5)(keras.ops.reshape(heads, [-1, 9, 8])))
+            model.compile(keras.optimizers.SGD(0.1), keras.losses.CTC())
+            model.fit(x, _LABELS, epochs=3, verbose=0)
+            return model
+
+        expected = trained()
+        with tfo.layers.use_fused_ops():
+            model = trained()
+            for name, calls in tfo.layers.fused_ops().items():
+                self.assertTrue(calls["fused"] and not calls["original"], name)
+            path = os.path.join(self.get_temp_dir(), "model.keras")
+            model.save(path)
+        for one, other in zip(model.weights, expected.weights, strict=True):
+            self.assertAllClose(one, other, 1e-4, 1e-4)
+        self.assertNotIn("tensorflow_ops", model.to_json())
+        loaded = keras.saving.load_model(path)
+        self.assertAllClose(loaded.predict(x, verbose=0), expected(x), 1e-4, 1e-4)
+        self.assertAllClose(loaded.evaluate(x, _LABELS, verbose=0), expected.evaluate(x, _LABELS, verbose=0), 1e-4)
+
+    def test_is_on_while_any_switch_is_open(self):
+        original = backend.nn.ctc_loss, backend.nn.dot_product_attention
+        first, second = tfo.layers.use_fused_ops(), tfo.layers.use_fused_ops(["ctc_loss"])
+        first.close()
+        self.assertIsNot(backend.nn.ctc_loss, original[0])
+        self.assertIs(backend.nn.dot_product_attention, original[1])
+        second.close()
+        second.close()
+        with self.assertRaisesRegex(KeyError, "mine"), tfo.layers.use_fused_ops():
+            raise KeyError("mine")
+        self.assertEqual((backend.nn.ctc_loss, backend.nn.dot_product_attention), original)
+
+        failures, start = [], threading.Barrier(8)
+
+        def switch_often():
+            start.wait()
+            for _ in range(200):
+                with tfo.layers.use_fused_ops():
+                    failures.extend([1] * (backend.nn.ctc_loss is original[0]))
+
+        threads = [threading.Thread(target=switch_often) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEmpty(failures)
+        self.assertEqual((backend.nn.ctc_loss, backend.nn.dot_product_attention), original)
+
+    def test_only(self):
+        for only in (["ctc_loss", "lstm"], "ctc_loss"):
+            with self.assertRaisesRegex(ValueError, "among ctc_loss, dot_product_attention, multi_.*, roi_align$"):
+                tfo.layers.use_fused_ops(only)
+        with self.assertRaisesRegex(ValueError, "'roi_align' of keras_hub, which is not imported: import keras_hub"):
+            tfo.layers.use_fused_ops(["ctc_loss", "roi_align"])
+        original = backend.nn.ctc_loss
+        with tfo.layers.use_fused_ops(only=("dot_product_attention",)):
+            self.assertIs(backend.nn.ctc_loss, original)
+            self.assertEqual(list(tfo.layers.fused_ops()), ["dot_product_attention"])
+
+    def test_functions_of_later_backends(self):
+        nn = types.SimpleNamespace(ctc_loss=lambda *args: "original", dot_product_attention=lambda *args: "original")
+        with mock.patch.object(backend, "ops", types.SimpleNamespace(nn=nn), create=True):
+            with tfo.layers.use_fused_ops():
+                self.assertEqual(nn.ctc_loss(_LABELS, _LOGITS, *_LENGTHS).shape, [4])
+                self.assertEqual(nn.ctc_loss(_LABELS, _LOGITS, *_LENGTHS, -9), "original")
+            self.assertEqual(nn.ctc_loss(_LABELS, _LOGITS, *_LENGTHS), "original")
+
+    def test_unknown_keras(self):
+        with mock.patch.object(keras, "__version__", "3.99.1"):
+            for call in (
+                tfo.layers.use_fused_ops,
+                lambda: tfo.layers.MultiHeadAttention(2, 3),
+                lambda: tfo.layers.GroupQueryAttention(3, 4, 2),
+            ):
+                message = r'Keras 3.7 to 3.15, and Keras 3.99.1 is installed.*"keras>=3.7,<3.16", or .* Keras 3.99'
+                with self.assertRaisesRegex(ImportError, message):
+                    call()
+        with (
+            mock.patch.object(keras.backend, "backend", lambda: "jax"),
+            self.assertRaisesRegex(ValueError, "backend is 'jax', expected 'tensorflow'"),
+        ):
+            tfo.layers.use_fused_ops()
+
+
+def _modules(version="0.32.0", **models):
+    """Returns modules of keras-hub, with these attributes, by name."""
+    modules = {"keras_hub": types.ModuleType("keras_hub")}
+    modules["keras_hub"].__version__ = version
+    for name, members in models.items():
+        name = f"keras_hub.src.models.{name.replace('__', '.')}"
+        modules[name] = types.ModuleType(name)
+        vars(modules[name]).update(members)
+    return mock.patch.dict(sys.modules, modules), *list(modules.values())[1:]
+
+
+class KerasHubTest(tf.test.TestCase):
+    """Uses modules with keras-hub's names: its package is not installed for tests."""
+
+    def test_attention(self):
+        names = "fused_attention_op_available", "running_on_gpu", "gpu_supports_fused_attention_op"
+        members = dict.fromkeys(names, lambda: False)
+        modules, llama, mixtral, qwen = _modules(
+            llama__llama_attention={names[0]: members[names[0]]},
+            mixtral__mixtral_attention=members,
+            qwen__qwen_attention=members,
+        )
+        with modules:
+            with tfo.layers.use_fused_ops():
+                self.assertTrue(llama.fused_attention_op_available())
+                self.assertTrue(mixtral.running_on_gpu() and mixtral.gpu_supports_fused_attention_op())
+                self.assertFalse(qwen.fused_attention_op_available())
+            self.assertFalse(llama.fused_attention_op_available() or mixtral.running_on_gpu())
+
+    def test_deformable_attention(self):
+        class Attention(keras.layers.Layer):
+            def __init__(self):
+                super().__init__()
+                self.ms_deformable_attn_core = lambda *args: "original"
+
+        modules, module = _modules(d_fine__d_fine_attention={"DFineMultiscaleDeformableAttention": Attention})
+        values = _normal(1, 14, 2, 3)  # maps of 3 x 4 and 1 x 2 pixels
+        x, y = np.array([3, 0, 1]), np.array([2, 1, 0])  # two points on the first map, one on the second
+        places = np.stack([(x + 0.5) / [4, 4, 2], (y + 0.5) / [3, 3, 1]], -1)
+        locations = np.broadcast_to(places, [1, 5, 2, 3, 2]).astype(np.float32)
+        weights = _normal(1, 5, 2, 3)
+        shapes = [(3, 4), (1, 2)]
+        args = values, tf.constant(shapes), locations, weights, [2, 1], [12, 2], shapes, 2, 5
+        before = Attention()
+        pixels = values[0, [11, 4, 13]]
+        expected = np.einsum("nqhp,phd->nqhd", weights, pixels).reshape(1, 5, 6)
+        with modules, tfo.layers.use_fused_ops(["multi_scale_deformable_attention_v2"]):
+            for layer in (before, Attention()):
+                self.assertAllClose(layer.ms_deformable_attn_core(*args), expected, 1e-5, 1e-5)
+                self.assertEqual(layer.ms_deformable_attn_core(*args, "discrete"), "original")
+        self.assertEqual([layer.ms_deformable_attn_core(*args) for layer in (before, layer)], ["original"] * 2)
+        self.assertNotIn("ms_deformable_attn_core", vars(Attention))
+
+    def test_roi_align(self):
+        modules, module = _modules(sam3__sam3_geometry_encoder={"roi_align": lambda *args, **options: "original"})
+        y, x = np.mgrid[:9, :8]
+        plane = (10.0 * y + x).astype(np.float32)
+        features = np.stack([plane, plane + 100])[..., np.newaxis]
+        with modules:
+            with tfo.layers.use_fused_ops():
+                pooled = module.roi_align(features, [[1.0, 2, 1, 6, 5]], (2, 2), spatial_scale=1.0, height=9, width=8,
+                                          hidden_dim=1)  # fmt: skip
+                half = module.roi_align(features.astype(np.float16), [[1.0, 2, 1, 6, 5]], (2, 2), 9, 8, 1)
+                self.assertEqual(module.roi_align(features.astype(int), [[0] * 5], (2, 2), 9, 8, 1), "original")
+            self.assertEqual(module.roi_align(), "original")
+        self.assertAllClose(pooled[0, ..., 0], [[123, 125], [143, 145]])
+        self.assertEqual(half.dtype, "float16")
+
+    def test_unknown_version(self):
+        modules, module = _modules("0.99.1", sam3__sam3_geometry_encoder={"roi_align": "original"})
+        with modules, self.assertWarnsRegex(RuntimeWarning, "keras-hub 0.25 to 0.32, and 0.99.1 is imported"):
+            with tfo.layers.use_fused_ops():
+                self.assertEqual(module.roi_align, "original")
+                self.assertEqual(list(tfo.layers.fused_ops()), ["ctc_loss", "dot_product_attention"])
+
+
+if __name__ == "__main__":
+    tf.test.main()
