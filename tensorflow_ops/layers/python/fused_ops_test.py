@@ -108,7 +108,7 @@ _LENGTHS = np.array([3, 1, 4, 0]), np.array([9, 8, 7, 3])
 class CTCTest(tf.test.TestCase, parameterized.TestCase):
     """Compares losses and gradients."""
 
-    def assertIsKeras(self, labels, logits, label_lengths, logit_lengths, mask_index=0, wrap=lambda f: f, rtol=1e-5):
+    def _is_keras(self, labels, logits, label_lengths, logit_lengths, mask_index=0, wrap=lambda f: f, rtol=1e-5):
         def run(logits, labels, label_lengths, logit_lengths):
             with tf.GradientTape() as tape:
                 tape.watch(logits)
@@ -130,10 +130,10 @@ class CTCTest(tf.test.TestCase, parameterized.TestCase):
     )
     def test_is_keras_function(self, dtype, expected):
         rtol = 1e-2 if dtype.size == 2 else 1e-5
-        loss = self.assertIsKeras(_LABELS, tf.cast(_LOGITS, dtype), *_LENGTHS, rtol=rtol)
+        loss = self._is_keras(_LABELS, tf.cast(_LOGITS, dtype), *_LENGTHS, rtol=rtol)
         self.assertEqual(loss.dtype, expected)
-        self.assertIsKeras(_LABELS + 0.0, tf.cast(_LOGITS, dtype), *_LENGTHS, rtol=rtol)
-        self.assertIsKeras(np.maximum(_LABELS - 1, 0), tf.cast(_LOGITS, dtype), *_LENGTHS, -1, rtol=rtol)
+        self._is_keras(_LABELS + 0.0, tf.cast(_LOGITS, dtype), *_LENGTHS, rtol=rtol)
+        self._is_keras(np.maximum(_LABELS - 1, 0), tf.cast(_LOGITS, dtype), *_LENGTHS, -1, rtol=rtol)
 
     @parameterized.parameters(False, True)
     def test_in_graphs(self, jit_compile):
@@ -143,13 +143,13 @@ class CTCTest(tf.test.TestCase, parameterized.TestCase):
             signature = None if jit_compile else [tf.TensorSpec(*spec) for spec in zip(shapes, dtypes, strict=True)]
             return tf.function(function, signature, jit_compile=jit_compile)
 
-        self.assertIsKeras(_LABELS, tf.constant(_LOGITS), *_LENGTHS, wrap=wrap)
-        self.assertIsKeras([[1, 0, 2, 9]], tf.constant(_LOGITS[:1]), [4], [9], wrap=wrap)
+        self._is_keras(_LABELS, tf.constant(_LOGITS), *_LENGTHS, wrap=wrap)
+        self._is_keras([[1, 0, 2, 9]], tf.constant(_LOGITS[:1]), [4], [9], wrap=wrap)
 
     def test_labels_that_are_no_classes(self):
         for labels in ([1, -1, 0, 0], [1, 0, 2, 0], [1, 9, 2, 0]):
-            self.assertIsKeras([labels], tf.constant(_LOGITS[:1]), [3], [9])
-        self.assertIsKeras(_LABELS[:1] * 0, tf.constant(_LOGITS[:1]), [0], [9])
+            self._is_keras([labels], tf.constant(_LOGITS[:1]), [3], [9])
+        self._is_keras(_LABELS[:1] * 0, tf.constant(_LOGITS[:1]), [0], [9])
 
     def test_integers_and_other_blanks(self):
         args = _LABELS, np.arange(4 * 9 * 5).reshape(4, 9, 5) // 7, *_LENGTHS
@@ -162,7 +162,7 @@ class CTCTest(tf.test.TestCase, parameterized.TestCase):
         logits = tf.constant(_LOGITS)
         with tfo.layers.use_fused_ops(), tf.GradientTape() as tape:
             tape.watch(logits)
-            losses = keras.ops.ctc_loss(_LABELS, logits, [4, 1, 4, 0], [3, 8, 3, 3])
+            losses = keras.ops.ctc_loss(_LABELS, logits, [3, 1, 4, 0], [3, 8, 3, 3])
         # tf.nn.ctc_loss takes log(1e-307) for log(0), and adds the other steps.
         self.assertAllClose(losses.numpy()[[0, 2]], [706.8936] * 2, 1e-6)
         gradient = tape.gradient(losses, logits).numpy()
@@ -298,7 +298,7 @@ class KerasHubTest(tf.test.TestCase):
                 super().__init__()
                 self.ms_deformable_attn_core = lambda *args: "original"
 
-        modules, module = _modules(d_fine__d_fine_attention={"DFineMultiscaleDeformableAttention": Attention})
+        modules, _ = _modules(d_fine__d_fine_attention={"DFineMultiscaleDeformableAttention": Attention})
         values = _normal(1, 14, 2, 3)  # maps of 3 x 4 and 1 x 2 pixels
         x, y = np.array([3, 0, 1]), np.array([2, 1, 0])  # two points on the first map, one on the second
         places = np.stack([(x + 0.5) / [4, 4, 2], (y + 0.5) / [3, 3, 1]], -1)
