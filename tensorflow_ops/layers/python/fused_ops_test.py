@@ -115,7 +115,7 @@ class CTCTest(tf.test.TestCase, parameterized.TestCase):
                 loss = keras.ops.ctc_loss(labels, logits, label_lengths, logit_lengths, mask_index)
             return loss, tape.gradient(loss, logits)
 
-        args = (*map(tf.constant, (labels, label_lengths, logit_lengths)),)
+        args = [tf.constant(np.array(x)) for x in (labels, label_lengths, logit_lengths)]
         expected = run(logits, *args)
         with tfo.layers.use_fused_ops(["ctc_loss"]):
             actual = wrap(run)(logits, *args)
