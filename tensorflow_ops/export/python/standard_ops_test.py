@@ -17,8 +17,8 @@ from tensorflow_ops.export.python.compositions import PREFIX, compositions
 
 _RNG = np.random.default_rng(0)
 
-# Metrics and versions are not of a model.
-_NO_COMPOSITIONS = {"AveragePrecision", "BuildInfo", "MatchDetections"}
+# Metrics, versions and a matcher for training are not of a saved model.
+_NO_COMPOSITIONS = {"AveragePrecision", "BuildInfo", "LinearSumAssignment", "MatchDetections"}
 
 # Writes the results of a model's signature for the arrays in a file.
 _SERVE = """

@@ -58,10 +58,12 @@ def _calls(name, sample):
         yield f"{name} {i}" if i else name, Call(inputs, edges, dtypes, onnx)
 
 
-# Layers and losses call functions, which have entries of their own; shapes have no ops.
+# Layers and losses call functions, which have entries of their own; shapes have no ops. A matcher is for training, which
+# is not exported.
+_NOT_EXPORTED = ("layers.", "losses.", "shapes.", "detection.linear_sum_assignment")
 CALLS = {
     call_name: call
     for name, sample in SAMPLES.items()
-    if not name.startswith(("layers.", "losses.", "shapes."))
+    if not name.startswith(_NOT_EXPORTED)
     for call_name, call in _calls(name, sample)
 }

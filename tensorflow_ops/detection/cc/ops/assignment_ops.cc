@@ -48,10 +48,10 @@ absl::Status AssignmentShape(InferenceContext* c) {
 
 REGISTER_OP("TensorflowOps>LinearSumAssignment")
     .Input("costs: T")
-    .Input("counts: num_counts * int64")
+    .Input("counts: has_counts * int64")
     .Output("columns: int32")
     .Output("rows: int32")
     .Attr("maximize: bool = false")
     .Attr("T: {half, bfloat16, float, double}")
-    .Attr("num_counts: int >= 0")
+    .Attr("has_counts: int >= 0")
     .SetShapeFn(tfo::AssignmentShape);
