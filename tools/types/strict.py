@@ -29,7 +29,8 @@ tensors: list[tf.Tensor] = [
 ]
 losses, log_sums = tfo.nn.sparse_softmax_cross_entropy([0, 1], x, class_weights=[1, 0.5], return_log_sum_exp=True)
 found: tfo.detection.Detections = tfo.detection.multiclass_nms(boxes, x, score_threshold=None)
-tensors += [losses * 2.0, log_sums, found.counts, tfo.layers.CRF(3).decode(x, lengths=[2]).labels]
+matching: tfo.detection.Assignment = tfo.detection.linear_sum_assignment([x, x], counts=[3, 2], maximize=False)
+tensors += [losses * 2.0, log_sums, matching.columns, found.counts, tfo.layers.CRF(3).decode(x, lengths=[2]).labels]
 attend = tfo.layers.MultiHeadAttention(num_heads=2, key_dim=4)
 tensors += [attend(array, x, use_causal_mask=True), *attend(array, x, return_attention_scores=True)]
 

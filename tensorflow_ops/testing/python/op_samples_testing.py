@@ -58,8 +58,8 @@ def _calls(name, sample):
         yield f"{name} {i}" if i else name, Call(inputs, edges, dtypes, onnx)
 
 
-# Layers and losses call functions, which have entries of their own; shapes have no ops. A matcher is for training, which
-# is not exported.
+# Layers and losses call functions, which have entries of their own; shapes have no ops. Exported models do not match:
+# training does.
 _NOT_EXPORTED = ("layers.", "losses.", "shapes.", "detection.linear_sum_assignment")
 CALLS = {
     call_name: call

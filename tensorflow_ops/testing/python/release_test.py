@@ -52,6 +52,8 @@ class OpsTest(tf.test.TestCase):
         self.assertAllClose(tfo.detection.box_iou(boxes[:1], boxes), [[1, 0.5, 0]])
         detections = tfo.detection.multiclass_nms(boxes[None], tf.constant([[[0.5], [0.9], [0.1]]]), iou_threshold=0.4)
         self.assertAllEqual(detections.counts, [2])
+        matching = tfo.detection.linear_sum_assignment([[4.0, 1.0], [2.0, 0.0], [4.0, 2.0]])
+        self.assertAllEqual(matching.columns, [1, 0, -1])
         box = tf.constant([0.0, 0.0, 2.0, 1.5])
         with tf.GradientTape() as tape:
             tape.watch(box)

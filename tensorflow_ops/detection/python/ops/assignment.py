@@ -35,9 +35,9 @@ def linear_sum_assignment(
     objects (arXiv:2005.12872). Q rows, T columns.
 
     >>> import tensorflow as tf, tensorflow_ops as tfo
-    >>> costs = [[4.0, 1.0], [2.0, 0.0], [3.0, 2.0]]
+    >>> costs = [[4.0, 1.0], [2.0, 0.0], [4.0, 2.0]]
     >>> columns, rows = tfo.detection.linear_sum_assignment(costs)
-    >>> columns.numpy(), rows.numpy()    # 2 + 1
+    >>> columns.numpy(), rows.numpy()    # 1 + 2
     (array([ 1,  0, -1], dtype=int32), array([1, 0], dtype=int32))
 
     NaN and +infinity (with maximize, -infinity) forbid a pair, so rows or columns may stay
