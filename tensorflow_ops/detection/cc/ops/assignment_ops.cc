@@ -1,4 +1,7 @@
 // LinearSumAssignment: name, inputs, attrs, outputs, shapes.
+#include <optional>
+#include <utility>
+
 #include "absl/strings/str_cat.h"
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/shape_inference.h"
@@ -35,7 +38,8 @@ absl::Status AssignmentShape(InferenceContext* c) {
                      c->DebugString(costs), ", not ", c->DebugString(*counts)),
         c->Merge(batch, *counts, &batch)));
   }
-  for (const auto& [output, dim] : {std::pair(0, rows), {1, columns}}) {
+  for (const auto& [output, dim] :
+       {std::pair(0, rows), std::pair(1, columns)}) {
     ShapeHandle shape;
     TF_RETURN_IF_ERROR(c->Concatenate(batch, c->Vector(dim), &shape));
     c->set_output(output, shape);

@@ -28,7 +28,9 @@ namespace tfo {
 struct AssignmentMemory {
   AssignmentMemory(int64_t rows, int64_t columns, int64_t searches, void* base)
       : most_sources(rows < columns ? rows : columns),
-        most_sinks(RoundUp(rows < columns ? columns : rows, kSinkMultiple)) {
+        most_sinks(most_sources == 0 ? 0
+                                     : RoundUp(rows + columns - most_sources,
+                                               kSinkMultiple)) {
     ScratchLayout layout(base);
     layout.Reserve(&costs, searches * most_sources * most_sinks);
     layout.Reserve(&sink_potentials, searches * most_sinks);
