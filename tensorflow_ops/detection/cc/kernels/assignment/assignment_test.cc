@@ -266,6 +266,7 @@ void CheckExtremeCosts(const Device& device) {
     expect({most, -most, -most, most}, crossed);
     expect({-most, most, most, -most}, same);
     expect({most, most, most, most}, same);
+    expect({-most, most, most, kNan}, crossed);
     expect({-kInf, 0, 0, 0}, same);
     expect({0, -kInf, 1, 0}, crossed);
     expect({-kInf, -kInf, -kInf, 1}, crossed);
