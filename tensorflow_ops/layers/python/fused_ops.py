@@ -15,7 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 from tensorflow_ops.core.python import arguments, autograph, library
-from tensorflow_ops.detection.python.ops import roi_align
+from tensorflow_ops.detection.python.ops import assignment, roi_align
 from tensorflow_ops.nn.python.ops import attention, ctc_loss, deformable_attention, sequence_arguments
 
 # The minors whose private functions are known. To add one, `pip install --no-deps --target FOLDER keras==3.MINOR.*`,
@@ -146,6 +146,17 @@ def _roi_align(original, feature_maps, rois, output_size, height, width, hidden_
     )
 
 
+def _hungarian_assignment(original, cost_matrix, num_queries):
+    del original
+    costs = tf.convert_to_tensor(cost_matrix)
+    fits = costs.shape.rank == 2 and costs.shape[0] in (None, num_queries)
+    if not fits or costs.dtype not in arguments.FLOAT_DTYPES:
+        return NotImplemented
+    # Columns of 1e9 are padding.
+    columns = assignment.linear_sum_assignment(tf.where(costs < 1e9, costs, np.inf)).columns
+    return tf.range(num_queries), tf.maximum(columns, 0), columns >= 0
+
+
 def _is_available():
     """Replaces the conditions of keras-hub."""
     return True
@@ -188,6 +199,7 @@ _HUB_ROWS = (
         "ms_deformable_attn_core",
         _multi_scale_deformable_attention,
     ),
+    _Row("hungarian_assignment", "d_fine.d_fine_loss", "hungarian_assignment", _hungarian_assignment),
     _Row("roi_align", "sam3.sam3_geometry_encoder", "roi_align", _roi_align),
     *(
         _Row("dot_product_attention", module, name, _is_available)
@@ -309,7 +321,7 @@ def use_fused_ops(only: Iterable[str] | None = None) -> contextlib.ExitStack:
 
     Args:
       only: names of functions: "ctc_loss", "dot_product_attention",
-        "multi_scale_deformable_attention_v2", "roi_align". None: all.
+        "multi_scale_deformable_attention_v2", "hungarian_assignment", "roi_align". None: all.
 
     Returns:
       The context manager.

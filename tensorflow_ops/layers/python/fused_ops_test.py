@@ -1,5 +1,6 @@
 """Tests of tfo.layers.use_fused_ops: beside the functions of Keras that it replaces."""
 
+import itertools
 import os
 import sys
 import threading
@@ -315,6 +316,18 @@ class KerasHubTest(tf.test.TestCase):
                 self.assertEqual(layer.ms_deformable_attn_core(*args, "discrete"), "original")
         self.assertEqual([layer.ms_deformable_attn_core(*args) for layer in (before, layer)], ["original"] * 2)
         self.assertNotIn("ms_deformable_attn_core", vars(Attention))
+
+    def test_assignment(self):
+        modules, module = _modules(d_fine__d_fine_loss={"hungarian_assignment": lambda *args: "original"})
+        costs = np.full([6, 6], 1e9, np.float32)
+        costs[:, :3] = _normal(6, 3)
+        best = min(itertools.permutations(range(6), 3), key=lambda rows: costs[list(rows), range(3)].sum())
+        with modules, tfo.layers.use_fused_ops(["hungarian_assignment"]):
+            rows, columns, valid = (x.numpy() for x in module.hungarian_assignment(costs, 6))
+            self.assertEqual(module.hungarian_assignment(costs, 7), "original")
+        self.assertAllEqual(rows, range(6))
+        self.assertEqual(columns.dtype, np.int32)
+        self.assertEqual({columns[i]: i for i in np.flatnonzero(valid)}, dict(enumerate(best)))
 
     def test_roi_align(self):
         modules, module = _modules(sam3__sam3_geometry_encoder={"roi_align": lambda *args, **options: "original"})
