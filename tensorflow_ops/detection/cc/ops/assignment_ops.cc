@@ -33,10 +33,10 @@ absl::Status AssignmentShape(InferenceContext* c) {
   std::optional<ShapeHandle> counts;
   TF_RETURN_IF_ERROR(OptionalInput(c, "counts", &counts));
   if (counts.has_value()) {
-    TF_RETURN_IF_ERROR(Expect(
-        absl::StrCat("counts must be of the leading dims of costs ",
-                     c->DebugString(costs), ", not ", c->DebugString(*counts)),
-        c->Merge(batch, *counts, &batch)));
+    TF_RETURN_IF_ERROR(
+        Expect(absl::StrCat("counts must be of the leading dims of costs ",
+                            c->DebugString(costs)),
+               c->Merge(batch, *counts, &batch)));
   }
   for (const auto& [output, dim] :
        {std::pair(0, rows), std::pair(1, columns)}) {
