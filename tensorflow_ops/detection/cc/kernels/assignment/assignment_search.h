@@ -122,9 +122,10 @@ class Search {
     double* const costs = memory_.costs;
     const int64_t padded = padded_;
     for (int64_t s = 0; s < sources; ++s) {
-      team_.ForEach(padded, [&](int64_t t) {
-        costs[s * padded + t] = t < sinks ? cost(s, t) : kInfinity;
-      });
+      double* const of_source = costs + s * padded;
+      team_.ForEach(padded - sinks,
+                    [=](int64_t t) { of_source[sinks + t] = kInfinity; });
+      team_.ForEach(sinks, [=](int64_t t) { of_source[t] = cost(s, t); });
     }
   }
 
@@ -226,10 +227,11 @@ TFO_HOST_DEVICE void AssignExample(const Team& team,
   if (count <= 0 || count > args.columns || args.rows == 0) return;
   const T* const costs = args.costs + example * args.rows * args.columns;
   const bool by_column = count < args.rows;  // columns are the sources
-  const auto cost = [&](int64_t s, int64_t t) {
-    return CostOf(
-        by_column ? costs[t * args.columns + s] : costs[s * args.columns + t],
-        args.maximize);
+  const int64_t source_step = by_column ? 1 : args.columns;
+  const int64_t sink_step = by_column ? args.columns : 1;
+  const bool maximize = args.maximize;
+  const auto cost = [=](int64_t s, int64_t t) {
+    return CostOf(costs[s * source_step + t * sink_step], maximize);
   };
   const auto match = [&](int32_t s, int32_t t) {
     const int32_t q = by_column ? t : s, column = by_column ? s : t;

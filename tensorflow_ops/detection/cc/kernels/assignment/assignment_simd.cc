@@ -12,7 +12,8 @@ static_assert(kSinkMultiple % kLanes == 0);
 
 }  // namespace
 
-int64_t RelaxSinks(const SinkScan& scan, double* low) {
+int64_t RelaxSinks(const SinkScan& of, double* low) {
+  const SinkScan scan = of;  // what the loop stores cannot change it
   const DoubleVector base = Broadcast<DoubleVector>(scan.base);
   const Index source = Broadcast<Index>(scan.source);
   DoubleVector least = Broadcast<DoubleVector>(__builtin_inf());
