@@ -53,11 +53,10 @@ struct Block {
     Nearest mine = none;
     for (int64_t t = threadIdx.x; t < scan.sinks; t += blockDim.x) {
       const double through = scan.base + scan.costs[t] - scan.potentials[t];
-      if (through < scan.nearest[t]) {
-        scan.nearest[t] = through;
-        scan.from[t] = scan.source;
-      }
-      const double now = scan.nearest[t];
+      const double before = scan.is_first ? none.distance : scan.nearest[t];
+      const double now = through < before ? through : before;
+      if (through < before) scan.from[t] = scan.source;
+      scan.nearest[t] = now;
       if (now > mine.distance) continue;
       mine.Take(now, scan.owners[t] < 0 ? t : t + Nearest::kOwned);
     }

@@ -98,12 +98,13 @@ inline constexpr double kGreatest<Half> = 65504;
 template <>
 inline constexpr double kGreatest<BFloat16> = 0x1.FEp127;
 
-// +infinity forbids the pair.
+// The cost times `sign`; +infinity forbids the pair. Comparisons that NaN
+// fails, each of which is one instruction.
 template <typename T>
-TFO_HOST_DEVICE double CostOf(T value, bool maximize) {
-  const double cost = maximize ? -Widen(value) : Widen(value);
-  if (!(cost < kInfinity)) return kInfinity;
-  return cost == -kInfinity ? -kGreatest<T> : cost;
+TFO_HOST_DEVICE double CostOf(T value, double sign) {
+  const double cost = sign * Widen(value);
+  const double or_forbidden = cost < kInfinity ? cost : kInfinity;
+  return or_forbidden > -kGreatest<T> ? or_forbidden : -kGreatest<T>;
 }
 
 template <typename Team>
@@ -166,14 +167,14 @@ class Search {
   // sinks that it reached closed: no later source can get one of them.
   TFO_HOST_DEVICE bool Augment(int64_t start) {
     const AssignmentMemory& m = memory_;
-    team_.ForEach(padded_, [&](int64_t t) { m.nearest[t] = kInfinity; });
     double low = 0;
     int64_t count = 0, sink = -1;
     for (int64_t source = start; source >= 0; source = m.owners[sink]) {
       const double base = low - m.source_potentials[source];
-      sink = team_.Relax({m.costs + source * padded_, m.sink_potentials,
-                          m.nearest, m.from, m.owners, padded_, source, base},
-                         &low);
+      sink =
+          team_.Relax({m.costs + source * padded_, m.sink_potentials, m.nearest,
+                       m.from, m.owners, padded_, source, base, count == 0},
+                      &low);
       if (sink < 0) return false;
       team_.Alone([&] {
         m.closed[count] = static_cast<int32_t>(sink);
@@ -229,9 +230,9 @@ TFO_HOST_DEVICE void AssignExample(const Team& team,
   const bool by_column = count < args.rows;  // columns are the sources
   const int64_t source_step = by_column ? 1 : args.columns;
   const int64_t sink_step = by_column ? args.columns : 1;
-  const bool maximize = args.maximize;
+  const double sign = args.maximize ? -1 : 1;
   const auto cost = [=](int64_t s, int64_t t) {
-    return CostOf(costs[s * source_step + t * sink_step], maximize);
+    return CostOf(costs[s * source_step + t * sink_step], sign);
   };
   const auto match = [&](int32_t s, int32_t t) {
     const int32_t q = by_column ? t : s, column = by_column ? s : t;

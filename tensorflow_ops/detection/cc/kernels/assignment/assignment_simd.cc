@@ -16,12 +16,14 @@ int64_t RelaxSinks(const SinkScan& of, double* low) {
   const SinkScan scan = of;  // what the loop stores cannot change it
   const DoubleVector base = Broadcast<DoubleVector>(scan.base);
   const Index source = Broadcast<Index>(scan.source);
-  DoubleVector least = Broadcast<DoubleVector>(__builtin_inf());
+  const auto unreached = Broadcast<DoubleVector>(__builtin_inf());
+  DoubleVector least = unreached;
   for (int64_t t = 0; t < scan.sinks; t += kLanes) {
     // +infinity for closed sinks, whose potential is -infinity.
     const DoubleVector through =
         base + Load(scan.costs + t) - Load(scan.potentials + t);
-    const DoubleVector before = Load(scan.nearest + t);
+    const DoubleVector before =
+        scan.is_first ? unreached : Load(scan.nearest + t);
     const Index is_shorter = through < before;
     const DoubleVector now = is_shorter ? through : before;
     Store(now, scan.nearest + t);

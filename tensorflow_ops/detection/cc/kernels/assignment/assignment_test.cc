@@ -60,6 +60,7 @@ struct PlainLoops {
     body();
   }
   int64_t Relax(const SinkScan& s, double* low) const {
+    if (s.is_first) std::fill_n(s.nearest, s.sinks, kInf);
     for (int64_t t = 0; t < s.sinks; ++t) {
       const double through = s.base + s.costs[t] - s.potentials[t];
       if (!(through < s.nearest[t])) continue;

@@ -19,7 +19,8 @@ struct SinkScan {
   const int32_t* owners;
   int64_t sinks;  // padded
   int64_t source;
-  double base;  // its distance less its potential
+  double base;    // its distance less its potential
+  bool is_first;  // of the search: all distances before are infinite
 };
 
 }  // namespace tfo
