@@ -25,7 +25,7 @@ Error LinearSumAssignment(const Cpu& cpu, const AssignmentArgs<T>& args) {
   const AssignmentMemory sizes(args.rows, args.columns, 1, nullptr);
   // Most searches reach few sinks.
   const double cycles =
-      args.rows * args.columns * (4 + sizes.most_sources / 16.0);
+      args.rows * args.columns * (2 + sizes.most_sources / 32.0);
   cpu.ParallelFor(args.batch, cycles, [&](int64_t begin, int64_t end) {
     const Buffer<char> buffer(sizes.bytes);
     const AssignmentMemory memory(args.rows, args.columns, 1, buffer.data());
