@@ -35,8 +35,30 @@ struct Sizes {
 // Columns of the costs that a block has: times Sizes::side, they fit 32 bits.
 constexpr int kColumns = 1 << 10;
 
-// A block has the costs of a row's columns with one vertical displacement: a
-// row of each map. kPack neighboring channels are read at once.
+// The costs of the columns [begin, end) of a row, with one vertical
+// displacement, and where they begin.
+struct Unit {
+  int64_t image, y_out, begin, end;
+  int64_t dy, first_cost;
+
+  __device__ Unit(const CorrelationSpec& args, const Sizes& sizes,
+                  int64_t unit) {
+    const int64_t tiles = DivideUp(sizes.width, kColumns);
+    const int64_t row = unit / sizes.side / tiles;
+    const int dy_index = static_cast<int>(unit % sizes.side);
+    const ImageSteps costs = sizes.Steps();
+    image = row / sizes.height;
+    y_out = row % sizes.height;
+    begin = unit / sizes.side % tiles * kColumns;
+    end = begin + kColumns < sizes.width ? begin + kColumns : sizes.width;
+    dy = (dy_index - sizes.radius) * args.stride_2;
+    first_cost = image * costs.image + y_out * costs.row +
+                 static_cast<int64_t>(dy_index) * sizes.side;
+  }
+};
+
+// A block has a unit: a row of each map. kPack neighboring channels are read at
+// once.
 template <typename T, int kPack>
 __global__ void __launch_bounds__(kThreads)
     Costs(const __grid_constant__ CorrelationCostArgs<T> args, Sizes sizes,
@@ -47,18 +69,11 @@ __global__ void __launch_bounds__(kThreads)
   const int64_t start = args.Border() - args.padding;
   const int side = sizes.side;
   const Sum scale = Sum(1) / static_cast<Sum>(args.Terms());
-  const int64_t tiles = DivideUp(sizes.width, kColumns);
   for (int64_t unit = blockIdx.x; unit < units; unit += gridDim.x) {
-    const int64_t row = unit / side / tiles;
-    const int64_t image = row / sizes.height, y_out = row % sizes.height;
-    const int64_t x0 = unit / side % tiles * kColumns;
-    const int dy_index = static_cast<int>(unit % side);
-    const int64_t dy = (dy_index - sizes.radius) * args.stride_2;
-    const int64_t rest = sizes.width - x0;
-    const uint32_t count =
-        static_cast<uint32_t>(rest < kColumns ? rest : kColumns) * side;
-    T* const to = args.costs + image * costs.image + y_out * costs.row +
-                  static_cast<int64_t>(dy_index) * side;
+    const auto [image, y_out, x0, end, dy, first_cost] =
+        Unit(args, sizes, unit);
+    const uint32_t count = static_cast<uint32_t>(end - x0) * side;
+    T* const to = args.costs + first_cost;
     for (uint32_t i = threadIdx.x; i < count; i += kThreads) {
       const int64_t x_out = x0 + i / side;
       const int dx_index = static_cast<int>(i % side);
@@ -118,21 +133,14 @@ __global__ void __launch_bounds__(kThreads)
   const int64_t start = args.Border() - args.padding;
   const int side = sizes.side;
   const Sum scale = Sum(1) / static_cast<Sum>(args.Terms());
-  const int64_t tiles = DivideUp(sizes.width, kColumns);
   for (int64_t unit = blockIdx.x; unit < units; unit += gridDim.x) {
-    const int64_t row = unit / side / tiles;
-    const int64_t image = row / sizes.height, y_out = row % sizes.height;
-    const int64_t x0 = unit / side % tiles * kColumns;
-    const int64_t end =
-        x0 + kColumns < sizes.width ? x0 + kColumns : sizes.width;
-    const int dy_index = static_cast<int>(unit % side);
-    const int64_t y_a = y_out + start;
-    const int64_t y_b = y_a + (dy_index - sizes.radius) * args.stride_2;
+    const auto [image, y_out, x0, end, dy, first_cost] =
+        Unit(args, sizes, unit);
+    const int64_t y_a = y_out + start, y_b = y_a + dy;
     const bool has_rows = IsPixel(args, y_a, 0) && IsPixel(args, y_b, 0);
     const T* const row_a = args.a + image * steps.image + y_a * steps.row;
     const T* const row_b = args.b + image * steps.image + y_b * steps.row;
-    T* const to = args.costs + image * costs.image + y_out * costs.row +
-                  static_cast<int64_t>(dy_index) * side;
+    T* const to = args.costs + first_cost;
     for (uint32_t i = threadIdx.x; i < sizes.groups * sizes.others;
          i += kThreads) {
       const uint32_t group = i / sizes.others;
