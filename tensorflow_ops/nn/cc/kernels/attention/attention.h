@@ -76,9 +76,10 @@ struct AttentionGradArgs : AttentionOperands<T> {
 };
 
 // T is float, double, Half or BFloat16; scores and sums are of its Accumulator.
-// The same bits for any number of threads, and from run to run on a GPU. Each
-// returns null or, on a GPU, the error of a launch or of sizes that it does not
-// support; the Gpu overloads only enqueue.
+// The same bits for any number of threads, and from run to run on a GPU, for
+// gradients to 16-bit queries with gpu.deterministic only. Each returns null
+// or, on a GPU, the error of a launch or of sizes that it does not support; the
+// Gpu overloads only enqueue.
 //
 // At the levels avx512_bf16 and amx (cpu_dispatch.h), BFloat16 is multiplied
 // without widening: weights and the gradients of scores are rounded to it,
@@ -116,7 +117,8 @@ Error AttentionGrad(const Cpu& cpu, const AttentionGradArgs<T>& args);
 template <typename T>
 Error AttentionGrad(const Gpu& gpu, const AttentionGradArgs<T>& args);
 template <typename T>
-int64_t AttentionGradScratchBytes(const AttentionGradArgs<T>& args);
+int64_t AttentionGradScratchBytes(const AttentionGradArgs<T>& args,
+                                  bool deterministic);
 
 // ---- What the kernels of all devices share.
 

@@ -241,23 +241,28 @@ void Check(const Problem<T>& p, const Caller& caller = {}) {
 }
 
 template <typename T>
-void ComputeOnGpu(const Problem<T>& p, Outputs<T>* outputs) {
+void ComputeOnGpu(const Gpu& gpu, const Problem<T>& p, Outputs<T>* outputs) {
   WithScratch(
-      Gpu(),
+      gpu,
       [&] {
         return std::max(AttentionScratchBytes(p.Operands()),
-                        AttentionGradScratchBytes(outputs->GradArgs(p)));
+                        AttentionGradScratchBytes(outputs->GradArgs(p),
+                                                  gpu.deterministic));
       },
       [&](const Gpu& on) { outputs->Compute(on, p); });
 }
 template <typename T>
 void CheckGpu(const Problem<T>& p, const Caller& caller = {}) {
   const Case of_test = CaseOf(p, caller);
-  Outputs<T> one(p), other(p);
-  ComputeOnGpu(p, &one);
-  one.Expect(Reference(p));
-  ComputeOnGpu(p, &other);
-  TFO_EXPECT(other.Equals(one));
+  const Result expected = Reference(p);
+  const auto [fast, deterministic] = Gpus();
+  Outputs<T> one(p), two(p), three(p);
+  ComputeOnGpu(fast, p, &one);
+  one.Expect(expected);
+  ComputeOnGpu(deterministic, p, &two);
+  two.Expect(expected);
+  ComputeOnGpu(deterministic, p, &three);
+  TFO_EXPECT(three.Equals(two));
 }
 
 // The same as Check where results are NaN or infinite: those of the reference
@@ -279,7 +284,7 @@ void CheckWild(const Problem<T>& p, const Caller& caller = {}) {
   const Result expected = Reference(p);
   Outputs<T> outputs(p);
   if constexpr (std::is_same_v<Device, Gpu>) {
-    ComputeOnGpu(p, &outputs);
+    ComputeOnGpu(Gpu(), p, &outputs);
   } else {
     outputs.Compute(ThreadedCpu(2), p);
   }

@@ -1,5 +1,7 @@
 // Gradients of attention: kernels that own keys, queries, or a part of the bias
-// compute the weights again. No sums depend on the order of threads.
+// compute the weights again. With tensor cores those that own keys also add to
+// the gradients to queries, in any order, unless gpu.deterministic: five
+// products of each tile instead of seven.
 #include <algorithm>
 #include <type_traits>
 
@@ -174,13 +176,108 @@ HeadSplits<Accumulator<T>> HeadSplitsOf(const AttentionGradArgs<T>& args,
   return {count, nullptr, nullptr};
 }
 
-// kWidth columns of the gradients to kRows keys and to their values.
+// Sums of the gradients to queries, which ToKeys adds to, as fragments of 16
+// rows and 8 columns: [heads, tiles, kRows / 16, fragments, kFragment].
+template <typename C>
+struct QuerySums {
+  static constexpr int kFragment = 16 * 8;
+  C* first;
+  int64_t tiles;  // of kRows queries of an example; 0: ToQueries computes all
+  int fragments;  // of a row
+
+  int64_t size(int64_t heads) const {
+    return heads * tiles * (kRows / 16) * fragments * kFragment;
+  }
+  // The fragments of the rows from t on. The tiles of examples are apart, and
+  // an example that begins within a tile of rows takes one more.
+  __device__ C* Of(const Example& example, int64_t head, int t) const {
+    const int64_t tile =
+        head * tiles + example.first_query / kRows + example.batch;
+    return first + (tile * (kRows / 16) + t / 16) * fragments * kFragment;
+  }
+};
+
+// Where a fragment has value i of a lane. A warp's additions meet whole lines.
+__device__ inline int PlaceInFragment(int i) {
+  const int lane = threadIdx.x % 32;
+#if TFO_GPU_ARCH >= 900  // AddAtomically adds all four at once
+  return lane * 4 + i;
+#else
+  return i * 32 + lane;
+#endif
+}
+template <typename C>
+__device__ void AddFragment(const C (&values)[4], C* to) {
+#if TFO_GPU_ARCH >= 900
+  AddAtomically(values, to + PlaceInFragment(0));
+#else
+#pragma unroll
+  for (int i = 0; i < 4; ++i) atomicAdd(to + PlaceInFragment(i), values[i]);
+#endif
+}
+
+// A block's gradients to scores, of keys by queries, as T: a fragment's columns
+// lie behind a slot of rows, in what sets the lines' banks apart.
+template <typename T, int N, typename C>
+__device__ void KeepScores(const C (&d_scores)[N][4], T* rows) {
+  static_assert(N <= kSlots && kPackSize<T> == 8);  // as in kPitch
+#pragma unroll
+  for (int n = 0; n < N; ++n) {
+#pragma unroll
+    for (int m = 0; m < 2; ++m) {
+      T* const line = rows + (n * kRows + FragmentRow(2 * m)) * kPitch<T>;
+      *reinterpret_cast<uint32_t*>(line + kChunk<T> + FragmentColumn(0, 0)) =
+          NarrowPair<T>(d_scores[n][2 * m], d_scores[n][2 * m + 1]);
+    }
+  }
+}
+// Adds what KeepScores kept, times the keys in the first slots of rows, to the
+// sums of 32 queries. A warp has 16 queries, and 32 columns of each chunk.
+template <typename T, typename C>
+__device__ void AddToQueries(const T* rows, int fragments, C* sums) {
+  constexpr int kFragment = QuerySums<C>::kFragment, kEach = 4;
+  const int lane = threadIdx.x % 32, half = threadIdx.x / 32 % 2;
+  const int first = threadIdx.x / 64 * kEach;
+  const int line = lane % 8, second = lane / 8 % 2, third = lane / 16;
+  const T* const score =
+      rows + kChunk<T> +
+      ((half * 2 + second) * kRows + third * 8 + line) * kPitch<T>;
+  const T* key = rows + (second * 8 + line) * kPitch<T> + (first + third) * 8;
+  sums += half * fragments * kFragment;
+#pragma unroll 1
+  for (int f = first; f < fragments; f += kChunk<T> / 8) {
+    C products[kEach][4];
+    Clear(products);
+#pragma unroll
+    for (int k = 0; k < kRows; k += 16) {
+      uint32_t a[4];
+      LoadMatrices<4, true>(score + k * kPitch<T>, a);
+#pragma unroll
+      for (int n = 0; n < kEach; n += 2) {
+        uint32_t b[4];
+        LoadMatrices<4, true>(key + k * kPitch<T> + n * 8, b);
+        const uint32_t left[2] = {b[0], b[1]}, right[2] = {b[2], b[3]};
+        MultiplyAdd16x8x16<T>(a, left, products[n]);
+        MultiplyAdd16x8x16<T>(a, right, products[n + 1]);
+      }
+    }
+#pragma unroll
+    for (int n = 0; n < kEach; ++n) {
+      if (f + n < fragments)
+        AddFragment(products[n], sums + (f + n) * kFragment);
+    }
+    key += kRows * kPitch<T>;
+  }
+}
+
+// kWidth columns of the gradients to kRows keys and to their values. With sums
+// of gradients to queries, all rows stay in shared memory.
 template <typename T, int kWidth, typename C = Accumulator<T>>
 __global__ void __launch_bounds__(kThreads, 2)
     ToKeys(const __grid_constant__ AttentionGradArgs<T> args,
            const __grid_constant__ Options options,
            const __grid_constant__ Grid grid, const Terms<C>* terms,
-           const HeadSplits<C> splits) {
+           const HeadSplits<C> splits, const QuerySums<C> query_sums) {
   __shared__ GradBuffers<T> buffers;
   __shared__ Pairs<T> pairs;
   GradSteps<T> steps(&buffers);
@@ -210,8 +307,9 @@ __global__ void __launch_bounds__(kThreads, 2)
                                    SumPhase(inputs.d_outputs, column, kWidth),
                                    SumPhase(inputs.queries, column, kWidth)};
         const uint64_t key_bits = pairs.template KeyBits<kRows>(first);
-        const Range queries =
+        Range queries =
             key_bits == 0 ? Range{0, 0} : pairs.QueriesThatSee(first, kRows);
+        queries.begin = queries.begin / kColumns<T> * kColumns<T>;
         steps.Begin(phases, first, queries.begin, queries.end, careful,
                     inputs.terms, inputs.queries.rows);
         for (int t = queries.begin; t < queries.end; t += kColumns<T>) {
@@ -222,8 +320,21 @@ __global__ void __launch_bounds__(kThreads, 2)
           AddDotPhase<T>(value_depth, &steps, d_scores);
           Differentiate<true>(pairs, steps.terms(), first, t, key_bits, true,
                               weights[0], d_scores[0]);
+          // Sums that are not finite are computed again by ToQueries.
+          const bool adds_to_queries =
+              kHasTensorCores<T> && query_sums.tiles > 0 && !careful;
+          if constexpr (kHasTensorCores<T>) {
+            if (adds_to_queries) KeepScores(d_scores[0], buffers.rows[0]);
+          }
           AddSumPhase<T>(weights, value_depth - column, &steps, d_values);
           AddSumPhase<T>(d_scores, depth - column, &steps, d_keys);
+          // After the barriers of the phase, and before those of the next tile.
+          if constexpr (kHasTensorCores<T>) {
+            if (adds_to_queries) {
+              AddToQueries(buffers.rows[0], query_sums.fragments,
+                           query_sums.Of(example, head, t));
+            }
+          }
         }
       }
       if (!kHasTensorCores<T> || careful) break;
@@ -265,12 +376,35 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// kWidth columns of the gradients to kRows queries.
+// Loads what ToKeys has added for kRows queries. False if it did not, or if a
+// sum is not finite: a key that is not, times 0, spoils it. All threads call
+// this.
+template <typename T, int N, typename C>
+__device__ bool FindSums(const QuerySums<C>& query_sums, const Example& example,
+                         int64_t head, int first, C (&sums)[N][4]) {
+  if (!kHasTensorCores<T> || query_sums.tiles == 0) return false;
+  constexpr int kFragment = QuerySums<C>::kFragment;
+  const C* const from = query_sums.Of(example, head, first + WarpRow());
+#pragma unroll
+  for (int n = 0; n < N; ++n) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      sums[n][i] = n < query_sums.fragments
+                       ? from[n * kFragment + PlaceInFragment(i)]
+                       : C(0);
+    }
+  }
+  return !AnyNonFinite(sums);
+}
+
+// kWidth columns of the gradients to kRows queries: the sums of ToKeys, if
+// there are any and they are finite.
 template <typename T, int kWidth, typename C = Accumulator<T>>
 __global__ void __launch_bounds__(kThreads, (kMinBlocks<T, kWidth>))
     ToQueries(const __grid_constant__ AttentionGradArgs<T> args,
               const __grid_constant__ Options options,
-              const __grid_constant__ Grid grid, const Terms<C>* terms) {
+              const __grid_constant__ Grid grid, const Terms<C>* terms,
+              const QuerySums<C> query_sums) {
   __shared__ GradBuffers<T> buffers;
   __shared__ Pairs<T> pairs;
   GradSteps<T> steps(&buffers);
@@ -282,31 +416,33 @@ __global__ void __launch_bounds__(kThreads, (kMinBlocks<T, kWidth>))
     const int64_t rows =
         args.query_splits != nullptr ? example.queries : args.queries;
     if (first >= rows) continue;
-    pairs.Set(args, options.threshold, example, place.head, false);
-    const Inputs<T> inputs(args, options, example, place.head, terms);
-    const Phase<T> phases[] = {DotPhase(inputs.queries, inputs.keys),
-                               DotPhase(inputs.d_outputs, inputs.values),
-                               SumPhase(inputs.keys, column, kWidth)};
-    const Range keys = pairs.Unmasked(pairs.SeenKeys(first, kRows));
-    Terms<C> of_rows[2];
-    inputs.LoadTerms(first, of_rows);
     C sums[1][kWidth / 8][4];
+    if (!FindSums<T>(query_sums, example, place.head, first, sums[0])) {
+      pairs.Set(args, options.threshold, example, place.head, false);
+      const Inputs<T> inputs(args, options, example, place.head, terms);
+      const Phase<T> phases[] = {DotPhase(inputs.queries, inputs.keys),
+                                 DotPhase(inputs.d_outputs, inputs.values),
+                                 SumPhase(inputs.keys, column, kWidth)};
+      const Range keys = pairs.Unmasked(pairs.SeenKeys(first, kRows));
+      Terms<C> of_rows[2];
+      inputs.LoadTerms(first, of_rows);
 #pragma unroll 1
-    for (bool careful = false;; careful = true) {
-      steps.Begin(phases, first, keys.begin, keys.end, careful);
-      Clear(sums[0]);
-      for (int key = keys.begin; key < keys.end; key += kColumns<T>) {
-        const uint64_t key_bits = pairs.template KeyBits<kColumns<T>>(key);
-        C weights[1][kFragments<T>][4], d_scores[1][kFragments<T>][4];
-        Clear(weights[0]);
-        Clear(d_scores[0]);
-        AddDotPhase<T>(depth, &steps, weights);
-        AddDotPhase<T>(static_cast<int>(args.value_depth), &steps, d_scores);
-        Differentiate<false>(pairs, of_rows, first, key, key_bits, true,
-                             weights[0], d_scores[0]);
-        AddSumPhase<T>(d_scores, depth - column, &steps, sums);
+      for (bool careful = false;; careful = true) {
+        steps.Begin(phases, first, keys.begin, keys.end, careful);
+        Clear(sums[0]);
+        for (int key = keys.begin; key < keys.end; key += kColumns<T>) {
+          const uint64_t key_bits = pairs.template KeyBits<kColumns<T>>(key);
+          C weights[1][kFragments<T>][4], d_scores[1][kFragments<T>][4];
+          Clear(weights[0]);
+          Clear(d_scores[0]);
+          AddDotPhase<T>(depth, &steps, weights);
+          AddDotPhase<T>(static_cast<int>(args.value_depth), &steps, d_scores);
+          Differentiate<false>(pairs, of_rows, first, key, key_bits, true,
+                               weights[0], d_scores[0]);
+          AddSumPhase<T>(d_scores, depth - column, &steps, sums);
+        }
+        if (!kHasTensorCores<T> || careful || !AnyNonFinite(sums[0])) break;
       }
-      if (!kHasTensorCores<T> || careful || !AnyNonFinite(sums[0])) break;
     }
     const C scale = static_cast<C>(args.scale);
     WriteRows(sums[0], {scale, scale}, static_cast<int>(rows) - first,
@@ -506,9 +642,10 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// Calls run(width, grid, splits) for ToKeys.
+// Calls run(width, grid, splits, query_sums) for ToKeys.
 template <typename T, typename Run>
-Error WithToKeys(const AttentionGradArgs<T>& args, const Run& run) {
+Error WithToKeys(const AttentionGradArgs<T>& args, bool deterministic,
+                 const Run& run) {
   const int64_t wider =
       args.depth > args.value_depth ? args.depth : args.value_depth;
   return WithWidth<T>(wider, [&](auto width) {
@@ -517,57 +654,86 @@ Error WithToKeys(const AttentionGradArgs<T>& args, const Run& run) {
                     PartsOf(wider, width), false, splits);
     };
     const auto splits = HeadSplitsOf(args, grid_of(1).blocks);
-    return run(width, grid_of(splits.count), splits);
+    const Grid grid = grid_of(splits.count);
+    QuerySums<Accumulator<T>> query_sums = {};
+    // A product more by the blocks of keys, or three by those of queries, which
+    // may be many more.
+    const int64_t query_blocks =
+        args.batch * args.heads * DivideUp(args.queries, kRows);
+    if (sizeof(T) == 2 && !deterministic && args.d_query != nullptr &&
+        args.depth > 0 && grid.parts == 1 &&
+        std::min(query_blocks, kEnoughBlocks) <
+            3 * std::min(grid.blocks, kEnoughBlocks)) {
+      query_sums.tiles = args.query_rows / kRows + args.batch;
+      query_sums.fragments = static_cast<int>(DivideUp(args.depth, 8));
+    }
+    return run(width, grid, splits, query_sums);
   });
+}
+
+// Terms in scratch memory; packs are aligned after them.
+template <typename T>
+int64_t SizeOfTerms(const AttentionOperands<T>& args) {
+  return DivideUp(SumsOf(args), 2) * 4;
 }
 
 template <typename T>
 Error EnqueueToOperands(const Gpu& gpu, const AttentionGradArgs<T>& args,
                         const Options& options,
                         const Terms<Accumulator<T>>* terms) {
-  const Error error = WithToKeys(args, [&](auto width, const Grid& grid,
-                                           auto splits) {
-    const int64_t d_keys = args.key_rows * args.key_heads * args.depth;
-    const int64_t d_values = args.key_rows * args.key_heads * args.value_depth;
-    if (splits.count > 1) {
-      // After the terms.
-      splits.d_key =
-          static_cast<Accumulator<T>*>(gpu.scratch) + 2 * SumsOf(args);
-      splits.d_value = splits.d_key + splits.count * d_keys;
-    }
-    Error error = Launch(gpu, GridSize(grid.blocks), kThreads, ToKeys<T, width>,
-                         args, options, grid, terms, splits);
-    if (error != nullptr || splits.count == 1) return error;
-    const Accumulator<T>*const from_key = splits.d_key, *const from_value =
-                                                            splits.d_value;
-    error = Launch(gpu, GridSize(DivideUp(d_keys, kThreads)), kThreads,
+  using C = Accumulator<T>;
+  QuerySums<C> to_queries = {};
+  const Error error = WithToKeys(
+      args, gpu.deterministic,
+      [&](auto width, const Grid& grid, auto splits, auto query_sums) {
+        const int64_t d_keys = args.key_rows * args.key_heads * args.depth;
+        const int64_t d_values =
+            args.key_rows * args.key_heads * args.value_depth;
+        const int64_t sums = query_sums.size(args.heads);
+        query_sums.first = static_cast<C*>(gpu.scratch) + SizeOfTerms(args);
+        splits.d_key = query_sums.first + sums;
+        splits.d_value = splits.d_key + splits.count * d_keys;
+        to_queries = query_sums;
+        Error error = EnqueueZeros(gpu, query_sums.first, sums * sizeof(C));
+        if (error != nullptr) return error;
+        error = Launch(gpu, GridSize(grid.blocks), kThreads, ToKeys<T, width>,
+                       args, options, grid, terms, splits, query_sums);
+        if (error != nullptr || splits.count == 1) return error;
+        const C *const from_key = splits.d_key, *const from_value =
+                                                    splits.d_value;
+        error =
+            Launch(gpu, GridSize(DivideUp(d_keys, kThreads)), kThreads,
                    SumSplits<T>, splits.count, d_keys, from_key, args.d_key);
-    if (error != nullptr) return error;
-    return Launch(gpu, GridSize(DivideUp(d_values, kThreads)), kThreads,
-                  SumSplits<T>, splits.count, d_values, from_value,
-                  args.d_value);
-  });
+        if (error != nullptr) return error;
+        return Launch(gpu, GridSize(DivideUp(d_values, kThreads)), kThreads,
+                      SumSplits<T>, splits.count, d_values, from_value,
+                      args.d_value);
+      });
   if (error != nullptr) return error;
   return WithWidth<T>(args.depth, [&](auto width) {
     const Grid grid = GridOf(args.batch, args.heads, args.queries,
                              PartsOf(args.depth, width), true);
     return Launch(gpu, GridSize(grid.blocks), kThreads, ToQueries<T, width>,
-                  args, options, grid, terms);
+                  args, options, grid, terms, to_queries);
   });
 }
 
 }  // namespace
 
 template <typename T>
-int64_t AttentionGradScratchBytes(const AttentionGradArgs<T>& args) {
-  int64_t values = 2 * SumsOf(args);  // terms
-  WithToKeys(args, [&](auto, const Grid&, const auto& splits) -> Error {
-    if (splits.count > 1) {
-      values += splits.count * args.key_rows * args.key_heads *
-                (args.depth + args.value_depth);
-    }
-    return nullptr;
-  });
+int64_t AttentionGradScratchBytes(const AttentionGradArgs<T>& args,
+                                  bool deterministic) {
+  int64_t values = SizeOfTerms(args);
+  WithToKeys(args, deterministic,
+             [&](auto, const Grid&, const auto& splits,
+                 const auto& query_sums) -> Error {
+               values += query_sums.size(args.heads);
+               if (splits.count > 1) {
+                 values += splits.count * args.key_rows * args.key_heads *
+                           (args.depth + args.value_depth);
+               }
+               return nullptr;
+             });
   return values * int64_t{sizeof(Accumulator<T>)};
 }
 
@@ -602,8 +768,9 @@ Error AttentionGrad(const Gpu& gpu, const AttentionGradArgs<T>& args) {
   return error;
 }
 
-#define TFO_INSTANTIATE(T) \
-  template int64_t AttentionGradScratchBytes<T>(const AttentionGradArgs<T>&)
+#define TFO_INSTANTIATE(T)                                                   \
+  template int64_t AttentionGradScratchBytes<T>(const AttentionGradArgs<T>&, \
+                                                bool)
 TFO_FOR_EACH_FLOAT(TFO_INSTANTIATE);
 #undef TFO_INSTANTIATE
 TFO_INSTANTIATE_ALGORITHM(AttentionGrad, Gpu, AttentionGradArgs);

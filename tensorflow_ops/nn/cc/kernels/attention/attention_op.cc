@@ -260,7 +260,10 @@ class AttentionGradOpBase : public AttentionOpBase<Device, T> {
     args->d_output = Data<T>(ctx->input(first + 2));
     args->d_log_sum_exp = Data<C>(ctx->input(first + 3));
     return RunWithScratch<Device>(
-        ctx, [&](const Gpu&) { return AttentionGradScratchBytes(*args); },
+        ctx,
+        [&](const Gpu& gpu) {
+          return AttentionGradScratchBytes(*args, gpu.deterministic);
+        },
         [&](const Device& d) { return AttentionGrad(d, *args); });
   }
   // Without queries all gradients are 0, and key_heads, a divisor, may be 0.
