@@ -30,6 +30,10 @@ inline constexpr bool kHasTensorCores = std::is_same_v<T, Half>;
 template <typename T>
 inline constexpr bool kHasTensorCores = false;
 #endif
+// Whether it multiplies fragments of T in parts (MultiplyAddInParts).
+template <typename T>
+inline constexpr bool kHasParts =
+    TFO_GPU_ARCH >= 800 && std::is_same_v<T, float>;
 
 #ifdef TFO_CUDA_EMULATION
 namespace cuda_emulation {
@@ -57,6 +61,31 @@ void MultiplyAdd(const uint32_t (&a)[kDepth / 4],
       const Factors right = of_warp[column * 4 + lane_of_pair];
       c[i] += part(left.a[of_eight * 2 + i / 2], k % 2) *
               part(right.b[of_eight], k % 2);
+    }
+  }
+}
+
+// mma.m16n8k8 of TF32 numbers: floats without their last 13 bits.
+inline void MultiplyAddTf32(const uint32_t (&a)[4], const uint32_t (&b)[2],
+                            float (&c)[4]) {
+  struct Factors {
+    uint32_t a[4], b[2];
+  } mine;
+  std::memcpy(mine.a, a, sizeof(a));
+  std::memcpy(mine.b, b, sizeof(b));
+  const OfWarp<Factors> of_warp(kAllLanes, mine);
+  const auto value = [](uint32_t bits) {
+    bits &= ~0x1FFFu;
+    float number;
+    std::memcpy(&number, &bits, sizeof(number));
+    return number;
+  };
+  const int lane = thread_index.x % kWarpSize;
+  for (int k = 0; k < 8; ++k) {
+    const Factors left = of_warp[lane / 4 * 4 + k % 4];
+    for (int i = 0; i < 4; ++i) {
+      const Factors right = of_warp[(lane % 4 * 2 + i % 2) * 4 + k % 4];
+      c[i] += value(left.a[k / 4 * 2 + i / 2]) * value(right.b[k / 4]);
     }
   }
 }
@@ -108,6 +137,48 @@ __device__ void MultiplyAdd16x8x16(const uint32_t (&a)[4],
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
   }
 #endif
+}
+
+// Adds to c [16, 8] the product of a [16, 8] and b [8, 8], bits of floats in
+// the layout of TF32's m16n8k8. A factor is a TF32 number and a rest; all their
+// products are added but that of the rests. So errors are about 2^-22 of each
+// product and, since GPUs truncate sums, three times 2^-24 of c. NaN if a
+// factor is infinite, or rounds to that.
+//
+// kSwapped: a is what else would be b, for sums with the same bits.
+template <bool kSwapped>
+__device__ void MultiplyAddInParts(const uint32_t (&a)[4],
+                                   const uint32_t (&b)[2], float (&c)[4]) {
+  uint32_t a_parts[2][4], b_parts[2][2];
+  const auto split = [](uint32_t bits, uint32_t* rounded, uint32_t* rest) {
+    // As cvt.rna.tf32.f32, which takes more instructions, but not of NaN, of
+    // which the rest is NaN.
+    *rounded = (bits + 0x1000) & ~0x1FFFu;
+    float x, part;
+    memcpy(&x, &bits, sizeof(x));
+    memcpy(&part, rounded, sizeof(part));
+    x -= part;
+    memcpy(rest, &x, sizeof(x));
+  };
+#pragma unroll
+  for (int i = 0; i < 4; ++i) split(a[i], &a_parts[0][i], &a_parts[1][i]);
+#pragma unroll
+  for (int i = 0; i < 2; ++i) split(b[i], &b_parts[0][i], &b_parts[1][i]);
+#pragma unroll
+  for (int product = 0; product < 3; ++product) {
+    const uint32_t (&left)[4] = a_parts[product == (kSwapped ? 1 : 0)];
+    const uint32_t (&right)[2] = b_parts[product == (kSwapped ? 0 : 1)];
+#ifdef TFO_CUDA_EMULATION
+    cuda_emulation::MultiplyAddTf32(left, right, c);
+#elif TFO_GPU_ARCH >= 800
+    asm volatile(
+        "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 "
+        "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(left[0]), "r"(left[1]), "r"(left[2]), "r"(left[3]), "r"(right[0]),
+          "r"(right[1]));
+#endif
+  }
 }
 
 // Loads N (1, 2 or 4) matrices [8, 8] of 16-bit values from shared memory, one

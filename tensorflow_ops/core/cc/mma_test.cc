@@ -14,7 +14,8 @@ using testing::GpuVector;
 // The figures of the PTX manual, "Matrix Fragments for mma.m16n8k16", float16
 // and bfloat16. An entry is a pair of values, in order of the matrix in memory:
 // "5:1" is register 1 of lane 5. Those of m16n8k8 are their left or upper half.
-// Pairs of A and C are of a row; those of B, of a column.
+// Pairs of A and C are of a row; those of B, of a column. For m16n8k8 of TF32,
+// an entry of A or B is a value.
 const char* const kA[16] = {"0:0 1:0 2:0 3:0 0:2 1:2 2:2 3:2",
                             "4:0 5:0 6:0 7:0 4:2 5:2 6:2 7:2",
                             "8:0 9:0 10:0 11:0 8:2 9:2 10:2 11:2",
@@ -60,9 +61,16 @@ Place PlaceOf(const char* row, int column) {
   return place;
 }
 
+// A register of a or b.
 template <typename T>
-uint32_t PairOf(T first, T second) {
-  return first.bits | uint32_t{second.bits} << 16;
+uint32_t RegisterOf(const T& first, const T& second) {
+  uint32_t bits;
+  if constexpr (sizeof(T) == sizeof(bits)) {
+    memcpy(&bits, &first, sizeof(bits));
+  } else {
+    bits = first.bits | uint32_t{second.bits} << 16;
+  }
+  return bits;
 }
 
 // A product of random matrices, which fragments by the manual's figures hold.
@@ -72,19 +80,22 @@ void CheckProduct(int depth, const testing::Caller& caller = {}) {
   const auto a = testing::RandomValues<T>(16 * depth, 1);
   const auto b = testing::RandomValues<T>(depth * 8, 2);
   const auto c = testing::RandomValues<float>(16 * 8, 3);
-  GpuVector<uint32_t> a_fragments(32 * depth / 4), b_fragments(32 * depth / 8);
+  constexpr int kEach = 4 / sizeof(T);                  // in a register
+  const int of_a = depth / kEach / 2, of_b = of_a / 2;  // registers of a lane
+  GpuVector<uint32_t> a_fragments(32 * of_a), b_fragments(32 * of_b);
   GpuVector<float> c_fragments(32 * 4);
   GpuVector<char> ran(1, 0);
-  for (int k = 0; k < depth; k += 2) {
+  for (int k = 0; k < depth; k += kEach) {
+    const int last = k + kEach - 1;
     for (int row = 0; row < 16; ++row) {
-      const Place at = PlaceOf(kA[row], k / 2);
-      const T* const values = &a[row * depth + k];
-      a_fragments[at.lane * depth / 4 + at.pair] = PairOf(values[0], values[1]);
+      const Place at = PlaceOf(kA[row], k / kEach);
+      a_fragments[at.lane * of_a + at.pair] =
+          RegisterOf(a[row * depth + k], a[row * depth + last]);
     }
     for (int column = 0; column < 8; ++column) {
-      const Place at = PlaceOf(kB[k / 2], column);
-      b_fragments[at.lane * depth / 8 + at.pair] =
-          PairOf(b[k * 8 + column], b[(k + 1) * 8 + column]);
+      const Place at = PlaceOf(kB[k / kEach], column);
+      b_fragments[at.lane * of_b + at.pair] =
+          RegisterOf(b[k * 8 + column], b[last * 8 + column]);
     }
   }
   for (int row = 0; row < 16; ++row) {
@@ -115,6 +126,7 @@ void CheckProduct(int depth, const testing::Caller& caller = {}) {
 }
 
 TFO_CUDA_TEST(Mma, ProductsEqualDoubleLoops) {
+  CheckProduct<float>(8);
   CheckProduct<Half>(8);
   CheckProduct<Half>(16);
   CheckProduct<BFloat16>(16);

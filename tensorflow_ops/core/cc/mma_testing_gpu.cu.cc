@@ -9,14 +9,17 @@ namespace {
 template <typename T, int kDepth>
 __global__ void MultiplyKernel(const uint32_t* a, const uint32_t* b, float* c,
                                bool* ran) {
-  if constexpr (kHasTensorCores<T>) {
+  if constexpr (kHasTensorCores<T> || kHasParts<T>) {
+    constexpr int kA = kDepth * sizeof(T) / 8, kB = kA / 2;
     const int lane = threadIdx.x;
-    uint32_t left[kDepth / 4], right[kDepth / 8];
+    uint32_t left[kA], right[kB];
     float sums[4];
-    for (int i = 0; i < kDepth / 4; ++i) left[i] = a[lane * kDepth / 4 + i];
-    for (int i = 0; i < kDepth / 8; ++i) right[i] = b[lane * kDepth / 8 + i];
+    for (int i = 0; i < kA; ++i) left[i] = a[lane * kA + i];
+    for (int i = 0; i < kB; ++i) right[i] = b[lane * kB + i];
     for (int i = 0; i < 4; ++i) sums[i] = c[lane * 4 + i];
-    if constexpr (kDepth == 16) {
+    if constexpr (kHasParts<T>) {
+      MultiplyAddInParts<false>(left, right, sums);
+    } else if constexpr (kDepth == 16) {
       MultiplyAdd16x8x16<T>(left, right, sums);
     } else {
       MultiplyAdd16x8x8<T>(left, right, sums);
@@ -71,12 +74,16 @@ const bool kIsEmulated = false;
 template <typename T>
 Error MultiplyFragments(const Gpu& gpu, int depth, const uint32_t* a,
                         const uint32_t* b, float* c, bool* ran) {
-  if constexpr (std::is_same_v<T, Half>) {
+  if constexpr (!std::is_same_v<T, BFloat16>) {
     if (depth == 8)
       return Launch(gpu, 1, 32, MultiplyKernel<T, 8>, a, b, c, ran);
   }
-  return Launch(gpu, 1, 32, MultiplyKernel<T, 16>, a, b, c, ran);
+  if constexpr (sizeof(T) == 2) {
+    return Launch(gpu, 1, 32, MultiplyKernel<T, 16>, a, b, c, ran);
+  }
+  return "no such fragments";
 }
+template decltype(MultiplyFragments<float>) MultiplyFragments<float>;
 template decltype(MultiplyFragments<Half>) MultiplyFragments<Half>;
 template decltype(MultiplyFragments<BFloat16>) MultiplyFragments<BFloat16>;
 

@@ -12,8 +12,8 @@ namespace tfo {
 // Whether kernels run on the CPU, where misuse aborts.
 extern const bool kIsEmulated;
 
-// Adds a product to c [32 lanes][4], in place; a and b have depth / 4 and depth
-// / 8 registers per lane. depth 16, or 8 for Half. *ran: whether this GPU can.
+// Adds a product to c [32 lanes][4], in place; a lane has 1/32 of a and b in
+// registers. depth 16, or 8 for Half and float. *ran: whether this GPU can.
 template <typename T>
 Error MultiplyFragments(const Gpu& gpu, int depth, const uint32_t* a,
                         const uint32_t* b, float* c, bool* ran);

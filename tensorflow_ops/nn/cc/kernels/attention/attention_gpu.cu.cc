@@ -223,7 +223,7 @@ __global__ void __launch_bounds__(kThreads, (kMinBlocks<T, M * kWidth>))
         C scores[M][N][4];
 #pragma unroll
         for (int m = 0; m < M; ++m) Clear(scores[m]);
-        AddDotPhase<T>(static_cast<int>(args.depth), &steps, scores);
+        AddDotPhase<T, false>(static_cast<int>(args.depth), &steps, scores);
 #pragma unroll
         for (int m = 0; m < M; ++m) {
           const int t = first + m * kRows;
@@ -239,7 +239,7 @@ __global__ void __launch_bounds__(kThreads, (kMinBlocks<T, M * kWidth>))
         }
         AddSumPhase<T>(scores, width, &steps, sums);
       }
-      if (!kHasTensorCores<T> || careful) break;
+      if (!kTakesFinite<T> || careful) break;
       bool again = false;
 #pragma unroll
       for (int m = 0; m < M; ++m) again |= AnyNonFinite(sums[m]);

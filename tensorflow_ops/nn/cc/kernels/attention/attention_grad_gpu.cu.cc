@@ -316,8 +316,8 @@ __global__ void __launch_bounds__(kThreads, 2)
           C weights[1][kFragments<T>][4], d_scores[1][kFragments<T>][4];
           Clear(weights[0]);
           Clear(d_scores[0]);
-          AddDotPhase<T>(depth, &steps, weights);
-          AddDotPhase<T>(value_depth, &steps, d_scores);
+          AddDotPhase<T, true>(depth, &steps, weights);
+          AddDotPhase<T, true>(value_depth, &steps, d_scores);
           Differentiate<true>(pairs, steps.terms(), first, t, key_bits, true,
                               weights[0], d_scores[0]);
           // Sums that are not finite are computed again by ToQueries.
@@ -337,7 +337,7 @@ __global__ void __launch_bounds__(kThreads, 2)
           }
         }
       }
-      if (!kHasTensorCores<T> || careful) break;
+      if (!kTakesFinite<T> || careful) break;
       const bool again = AnyNonFinite(d_keys[0]);
       if (!AnyNonFinite(d_values[0]) && !again) break;
     }
@@ -435,13 +435,14 @@ __global__ void __launch_bounds__(kThreads, (kMinBlocks<T, kWidth>))
           C weights[1][kFragments<T>][4], d_scores[1][kFragments<T>][4];
           Clear(weights[0]);
           Clear(d_scores[0]);
-          AddDotPhase<T>(depth, &steps, weights);
-          AddDotPhase<T>(static_cast<int>(args.value_depth), &steps, d_scores);
+          AddDotPhase<T, false>(depth, &steps, weights);
+          AddDotPhase<T, false>(static_cast<int>(args.value_depth), &steps,
+                                d_scores);
           Differentiate<false>(pairs, of_rows, first, key, key_bits, true,
                                weights[0], d_scores[0]);
           AddSumPhase<T>(d_scores, depth - column, &steps, sums);
         }
-        if (!kHasTensorCores<T> || careful || !AnyNonFinite(sums[0])) break;
+        if (!kTakesFinite<T> || careful || !AnyNonFinite(sums[0])) break;
       }
     }
     const C scale = static_cast<C>(args.scale);
@@ -554,49 +555,55 @@ __global__ void __launch_bounds__(kThreads)
     const int64_t own_head = i / tiles.keys / tiles.queries % tiles.heads;
     const int64_t own_batch = i / tiles.keys / tiles.queries / tiles.heads;
     C sums[N][4];
-    Clear(sums);
     const Range batch =
         AddedTo(strides.batch, static_cast<int>(own_batch), 1, args.batch);
     const Range heads =
         AddedTo(strides.head, static_cast<int>(own_head), 1, args.heads);
-    for (int b = batch.begin; b < batch.end; ++b) {
-      const Example example = ExampleOf(args, b);
-      const Range queries =
-          AddedTo(strides.query, own_query, kRows, example.queries);
-      for (int head = heads.begin; head < heads.end; ++head) {
-        pairs.Set(args, options.threshold, example, head, false);
-        const Inputs<T> inputs(args, options, example, head, terms);
-        const Phase<T> phases[] = {DotPhase(inputs.queries, inputs.keys),
-                                   DotPhase(inputs.d_outputs, inputs.values)};
-        for (int t = queries.begin; t < queries.end; t += kRows) {
-          Range keys = pairs.Unmasked(pairs.SeenKeys(t, kRows));
-          if (strides.key != 0) {
-            if (keys.end <= own_key || keys.begin >= own_key + kColumns<T>) {
-              continue;
+#pragma unroll 1
+    for (bool careful = false;; careful = true) {
+      Clear(sums);
+      for (int b = batch.begin; b < batch.end; ++b) {
+        const Example example = ExampleOf(args, b);
+        const Range queries =
+            AddedTo(strides.query, own_query, kRows, example.queries);
+        for (int head = heads.begin; head < heads.end; ++head) {
+          pairs.Set(args, options.threshold, example, head, false);
+          const Inputs<T> inputs(args, options, example, head, terms);
+          const Phase<T> phases[] = {DotPhase(inputs.queries, inputs.keys),
+                                     DotPhase(inputs.d_outputs, inputs.values)};
+          for (int t = queries.begin; t < queries.end; t += kRows) {
+            Range keys = pairs.Unmasked(pairs.SeenKeys(t, kRows));
+            if (strides.key != 0) {
+              if (keys.end <= own_key || keys.begin >= own_key + kColumns<T>) {
+                continue;
+              }
+              keys = {own_key, own_key + 1};
             }
-            keys = {own_key, own_key + 1};
-          }
-          steps.Begin(phases, t, keys.begin, keys.end, false);
-          Terms<C> of_rows[2];
-          inputs.LoadTerms(t, of_rows);
-          for (int key = keys.begin; key < keys.end; key += kColumns<T>) {
-            const uint64_t key_bits = pairs.template KeyBits<kColumns<T>>(key);
-            C weights[1][N][4], d_scores[1][N][4];
-            Clear(weights[0]);
-            Clear(d_scores[0]);
-            AddDotPhase<T>(static_cast<int>(args.depth), &steps, weights);
-            AddDotPhase<T>(static_cast<int>(args.value_depth), &steps,
-                           d_scores);
-            Differentiate<false>(pairs, of_rows, t, key, key_bits, false,
-                                 weights[0], d_scores[0]);
+            steps.Begin(phases, t, keys.begin, keys.end, careful);
+            Terms<C> of_rows[2];
+            inputs.LoadTerms(t, of_rows);
+            for (int key = keys.begin; key < keys.end; key += kColumns<T>) {
+              const uint64_t key_bits =
+                  pairs.template KeyBits<kColumns<T>>(key);
+              C weights[1][N][4], d_scores[1][N][4];
+              Clear(weights[0]);
+              Clear(d_scores[0]);
+              AddDotPhase<T, false>(static_cast<int>(args.depth), &steps,
+                                    weights);
+              AddDotPhase<T, false>(static_cast<int>(args.value_depth), &steps,
+                                    d_scores);
+              Differentiate<false>(pairs, of_rows, t, key, key_bits, false,
+                                   weights[0], d_scores[0]);
 #pragma unroll
-            for (int n = 0; n < N; ++n) {
+              for (int n = 0; n < N; ++n) {
 #pragma unroll
-              for (int x = 0; x < 4; ++x) sums[n][x] += d_scores[0][n][x];
+                for (int x = 0; x < 4; ++x) sums[n][x] += d_scores[0][n][x];
+              }
             }
           }
         }
       }
+      if (!kHasParts<T> || careful || !AnyNonFinite(sums)) break;
     }
     T* const to = args.d_bias + own_batch * strides.batch +
                   own_head * strides.head + own_query * strides.query +

@@ -42,19 +42,35 @@ __device__ void Clear(C (&sums)[N][4]) {
   }
 }
 
+// Whether kernels take numbers to be finite at first, and compute sums that are
+// not finite again, with care.
+template <typename T>
+inline constexpr bool kTakesFinite = kHasTensorCores<T> || kHasParts<T>;
+
 // products += the dot products of the warp's rows, of M times kRows, and the
 // columns, of which chunks lie in shared memory; `depth`: of the chunk, rounded
-// up to 16.
-template <typename T, int M, int N, typename C>
+// up to 16. kSwapped: with the same bits as if rows were columns.
+template <bool kFragments, bool kSwapped, typename T, int M, int N, typename C>
 __device__ void AddProducts(const T* rows, const T* columns, int depth,
                             C (&products)[M][N][4]) {
-  if constexpr (kHasTensorCores<T>) {
+  constexpr int kPack = kPackSize<T>;
+  if constexpr (kFragments) {
+    const auto multiply = [](const uint32_t (&a)[4], const uint32_t (&b)[2],
+                             C(&c)[4]) {
+      if constexpr (kHasParts<T>) {
+        MultiplyAddInParts<kSwapped>(a, b, c);
+      } else {
+        MultiplyAdd16x8x16<T>(a, b, c);
+      }
+    };
     const int lane = threadIdx.x % 32, line = lane % 8;
-    const int first = lane / 8 % 2 * 8, second = lane / 16 * 8;
-    const T* const row = rows + (WarpRow() + first + line) * kPitch<T> + second;
-    const T* const column = columns + (second + line) * kPitch<T> + first;
+    const int first = lane / 8 % 2, second = lane / 16;
+    const T* const row =
+        rows + (WarpRow() + first * 8 + line) * kPitch<T> + second * kPack;
+    const T* const column =
+        columns + (second * 8 + line) * kPitch<T> + first * kPack;
 #pragma unroll
-    for (int k = 0; k < kChunk<T>; k += 16) {
+    for (int k = 0; k < kChunk<T>; k += 2 * kPack) {
       if (k >= depth) break;
       uint32_t a[M][4];
 #pragma unroll
@@ -68,13 +84,12 @@ __device__ void AddProducts(const T* rows, const T* columns, int depth,
         const uint32_t left[2] = {b[0], b[1]}, right[2] = {b[2], b[3]};
 #pragma unroll
         for (int m = 0; m < M; ++m) {
-          MultiplyAdd16x8x16<T>(a[m], left, products[m][n]);
-          MultiplyAdd16x8x16<T>(a[m], right, products[m][n + 1]);
+          multiply(a[m], left, products[m][n]);
+          multiply(a[m], right, products[m][n + 1]);
         }
       }
     }
   } else {
-    constexpr int kPack = kPackSize<T>;
     for (int k = 0; k < depth; k += kPack) {
       Pack<T, kPack> of_row[2 * M];
 #pragma unroll
@@ -144,12 +159,12 @@ __device__ void AddEightWeighted(const C (&weights)[4], const T* lines,
 
 // Adds to kChunk / 8 sums, from `first` on, weights * lines, of which a chunk
 // lies in shared memory. A weight of 0 adds nothing, whatever its line holds,
-// unless the lines are said to be all_finite; not read without tensor cores.
+// unless the lines are said to be all_finite; not read without kTakesFinite.
 template <typename T, int M, int N, int kWidth, typename C>
 __device__ void AddWeighted(C (&weights)[M][N][4], const T* lines,
                             bool all_finite, int first_sum,
                             C (&sums)[M][kWidth][4]) {
-  if constexpr (!kHasTensorCores<T>) {
+  if constexpr (!kTakesFinite<T>) {
 #pragma unroll
     for (int k = 0; k < N; ++k) {
 #pragma unroll
@@ -166,6 +181,48 @@ __device__ void AddWeighted(C (&weights)[M][N][4], const T* lines,
         AddEightWeighted(weights[m][0], lines + k * 8 * kPitch<T>,
                          &sums[m][first_sum]);
         Rotate(weights[m]);
+      }
+    }
+  } else if constexpr (kHasParts<T>) {
+    // Of eight lines, a lane has weights of two, which are one in each half of
+    // a fragment's depth. Their sums are added, not truncated.
+    const int lane = threadIdx.x % 32;
+    const T* const line = lines + lane % 4 * 2 * kPitch<T> + lane / 4;
+    C products[M][kChunk<T> / 8][4];
+#pragma unroll
+    for (int m = 0; m < M; ++m) Clear(products[m]);
+#pragma unroll
+    for (int k = 0; k < N; ++k) {
+      uint32_t a[M][4];
+#pragma unroll
+      for (int m = 0; m < M; ++m) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          memcpy(&a[m][i / 2 + i % 2 * 2], &weights[m][k][i], sizeof(C));
+        }
+      }
+#pragma unroll
+      for (int n = 0; n < kChunk<T> / 8; ++n) {
+        uint32_t b[2];
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+          const T value = line[(k * 8 + i) * kPitch<T> + n * 8];
+          memcpy(&b[i], &value, sizeof(value));
+        }
+#pragma unroll
+        for (int m = 0; m < M; ++m) {
+          MultiplyAddInParts<false>(a[m], b, products[m][n]);
+        }
+      }
+    }
+#pragma unroll
+    for (int m = 0; m < M; ++m) {
+#pragma unroll
+      for (int n = 0; n < kChunk<T> / 8; ++n) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          sums[m][first_sum + n][i] += products[m][n][i];
+        }
       }
     }
   } else {

@@ -175,7 +175,7 @@ class Steps {
   // double are not checked: AddWeighted skips weights of 0 itself.
   __device__ bool NextSummands() {
     copies_.template Wait<0>();
-    bool all_finite = true;
+    bool all_finite = !careful_;
     if (kHasTensorCores<T> && careful_) {
       all_finite = !__syncthreads_or(HasNonFinite<kColumns>(columns_copied_));
     } else {
@@ -185,6 +185,7 @@ class Steps {
     return all_finite;
   }
 
+  __device__ bool careful() const { return careful_; }
   // What Next waited for.
   __device__ const T* rows() const { return rows_; }
   __device__ const T* columns() const { return columns_; }
@@ -253,13 +254,20 @@ class Steps {
 };
 
 // Adds the products of a DotPhase of this depth.
-template <typename T, int M, int N, typename C, typename Steps>
+template <typename T, bool kRowsAreKeys, int M, int N, typename C,
+          typename Steps>
 __device__ void AddDotPhase(int depth, Steps* steps, C (&products)[M][N][4]) {
   for (int d = 0; d < depth; d += kChunk<T>) {
     steps->Next();
-    const int left = depth - d;
-    AddProducts(steps->rows(), steps->columns(),
-                left < kChunk<T> ? (left + 15) / 16 * 16 : kChunk<T>, products);
+    const int left =
+        depth - d < kChunk<T> ? (depth - d + 15) / 16 * 16 : kChunk<T>;
+    if (kHasParts<T> && steps->careful()) {
+      AddProducts<kHasTensorCores<T>, kRowsAreKeys>(
+          steps->rows(), steps->columns(), left, products);
+    } else {
+      AddProducts<kTakesFinite<T>, kRowsAreKeys>(
+          steps->rows(), steps->columns(), left, products);
+    }
   }
 }
 // Adds the sums of a SumPhase, of at most 8 * kWidth columns.
