@@ -177,7 +177,8 @@ class Steps {
     copies_.template Wait<0>();
     bool all_finite = !careful_;
     if (kHasTensorCores<T> && careful_) {
-      all_finite = !__syncthreads_or(HasNonFinite<kColumns>(columns_copied_));
+      all_finite =
+          !__syncthreads_or(HasNonFinite<kColumns>(buffers_.columns[buffer_]));
     } else {
       __syncthreads();
     }
@@ -187,18 +188,20 @@ class Steps {
 
   __device__ bool careful() const { return careful_; }
   // What Next waited for.
-  __device__ const T* rows() const { return rows_; }
-  __device__ const T* columns() const { return columns_; }
+  __device__ const T* rows() const { return buffers_.rows[rows_]; }
+  __device__ const T* columns() const { return buffers_.columns[columns_]; }
   // Of the columns of its tile.
-  __device__ const Terms<Accumulator<T>>* terms() const { return terms_; }
+  __device__ const Terms<Accumulator<T>>* terms() const {
+    return buffers_.terms[terms_];
+  }
 
  private:
   // The copied chunk is that of this step; all threads are done with the one
   // before, whose buffers the next may overwrite.
   __device__ void Advance() {
     rows_ = rows_copied_;
-    columns_ = columns_copied_;
-    terms_ = terms_copied_;
+    columns_ = buffer_;
+    terms_ = terms_buffer_;
     Start();
   }
   __device__ void Start() {
@@ -207,14 +210,14 @@ class Steps {
     if (column_ >= end_) return;
     const Phase<T> phase = buffers_.phases[phase_];
     buffer_ ^= 1;
-    columns_copied_ = buffers_.columns[buffer_];
     const int at = chunk_ * kChunk<T>;
     CopyChunk<kColumns>(&copies_, phase.columns, column_,
-                        phase.first_column + at, columns_copied_);
+                        phase.first_column + at, buffers_.columns[buffer_]);
     if (phase.has_rows()) {
-      rows_copied_ = buffers_.rows[keeps_rows_ ? row_chunk_ : buffer_];
+      rows_copied_ = keeps_rows_ ? row_chunk_ : buffer_;
       if (!keeps_rows_ || column_ == first_) {
-        CopyChunk<M * kRows>(&copies_, phase.rows, row_, at, rows_copied_);
+        CopyChunk<M * kRows>(&copies_, phase.rows, row_, at,
+                             buffers_.rows[rows_copied_]);
       }
       ++row_chunk_;
     }
@@ -233,7 +236,6 @@ class Steps {
   __device__ void CopyTerms() {
     if (all_terms_ == nullptr || column_ >= end_) return;
     terms_buffer_ ^= 1;
-    terms_copied_ = buffers_.terms[terms_buffer_];
     if (threadIdx.x >= kColumns) return;
     const int column = column_ + threadIdx.x;
     const bool exists = column < num_terms_;
@@ -248,9 +250,10 @@ class Steps {
   int num_phases_, row_, first_, column_, end_;
   int phase_, chunk_, row_chunk_, buffer_ = 0;
   bool keeps_rows_, careful_;
-  const Terms<Accumulator<T>>*all_terms_, *terms_, *terms_copied_;
+  const Terms<Accumulator<T>>* all_terms_;
   int num_terms_, terms_buffer_ = 0;
-  T *rows_, *columns_, *rows_copied_, *columns_copied_;
+  // The slot and buffers of this step, and the slot of the next.
+  int rows_, columns_, terms_, rows_copied_ = 0;
 };
 
 // Adds the products of a DotPhase of this depth.
