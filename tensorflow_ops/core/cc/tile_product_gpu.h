@@ -37,6 +37,7 @@ class alignas(16) Operand {
     if constexpr (kKeepsPacks) {
       uint4 word;
       memcpy(&word, &pack, sizeof(word));
+      cuda_launch_internal::CheckAligned(At(line, depth), sizeof(word));
       *reinterpret_cast<uint4*>(At(line, depth)) = word;
     } else {
 #pragma unroll

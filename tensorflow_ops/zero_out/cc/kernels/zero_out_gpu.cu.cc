@@ -25,7 +25,7 @@ __global__ void ZeroOutKernel(int64_t num_elements, int64_t keep_index,
       if (i + w == keep_index) pack.values[w] = input[keep_index];
     }
     if (i + kWords <= num_elements) {
-      *reinterpret_cast<Pack<Word, kWords>*>(output + i) = pack;
+      StorePack(pack, output + i);
     } else {
       for (int w = 0; i + w < num_elements; ++w) output[i + w] = pack.values[w];
     }

@@ -136,6 +136,7 @@ struct RowMemory {
     return {pack.values[0], pack.values[1]};
   }
   __device__ void Set(int i, const Parabola& p) const {
+    cuda_launch_internal::CheckAligned(parabolas, sizeof(uint2));
     reinterpret_cast<uint2*>(parabolas)[i] = {
         static_cast<unsigned>(p.column), static_cast<unsigned>(p.distance)};
   }

@@ -68,6 +68,7 @@ __device__ bool HasNonFinite(const T* chunk) {
   chunk += threadIdx.x / kPacks * kPitch<T> + threadIdx.x % kPacks * kPack;
 #pragma unroll
   for (int n = 0; n < kLines; n += kThreads / kPacks) {
+    cuda_launch_internal::CheckAligned(chunk + n * kPitch<T>, sizeof(uint4));
     const uint4 pack = *reinterpret_cast<const uint4*>(chunk + n * kPitch<T>);
     carries |= (pack.x & kExponents) + kOne;
     carries |= (pack.y & kExponents) + kOne;

@@ -161,7 +161,9 @@ class SharedTaps {
       if (weights.values[i] == 0) continue;
       const int64_t corner =
           pixel + i / 2 * sizes.of_row + i % 2 * sizes.channels;
-      corners[i] = *reinterpret_cast<const Word<T, N>*>(args.features + corner);
+      const T* const from = args.features + corner;
+      cuda_launch_internal::CheckAligned(from, alignof(Pack<T, N>));
+      corners[i] = *reinterpret_cast<const Word<T, N>*>(from);
     }
   }
   // The samples, times the mask.

@@ -146,6 +146,7 @@ template <typename Number>
 __device__ void StoreShared(const Number& number, Number* to) {
   uint4 word;
   memcpy(&word, &number, sizeof(word));
+  cuda_launch_internal::CheckAligned(to, sizeof(word));
   *reinterpret_cast<uint4*>(to) = word;
 }
 
