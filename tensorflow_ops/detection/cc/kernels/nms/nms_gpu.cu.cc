@@ -175,6 +175,7 @@ __global__ void __launch_bounds__(kWord)
     if (is_kept) kept[at] = word.index;
     bits = __ballot_sync(kAllLanes, is_kept);
     kept_count += __popc(bits);
+    __syncwarp(kAllLanes);  // the words before are read
     if (lane == 0) kept_words[w] = scratch.kept[w] = bits;
     __syncwarp(kAllLanes);
   }

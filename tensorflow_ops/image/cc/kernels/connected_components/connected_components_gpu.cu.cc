@@ -71,9 +71,12 @@ __device__ void ForPixels(const Images<Bits>& all, const Body& body) {
   });
 }
 
-// Other threads may write parents meanwhile.
+// Other threads may read and write parents meanwhile.
 __device__ int32_t Parent(const int32_t* parents, int32_t i) {
   return *static_cast<const volatile int32_t*>(parents + i);
+}
+__device__ void SetParent(int32_t* parents, int32_t i, int32_t parent) {
+  *static_cast<volatile int32_t*>(parents + i) = parent;
 }
 
 __device__ int32_t FindRoot(const int32_t* parents, int32_t i) {
@@ -159,7 +162,7 @@ __global__ void __launch_bounds__(kThreads)
       const auto i = static_cast<int32_t>(first + t);
       if (first + t >= plane.pixels || plane.parents[i] == kZero) continue;
       const int32_t root = FindRoot(plane.parents, i);
-      plane.parents[i] = root;
+      SetParent(plane.parents, i, root);
       found += root == i;
     }
     if (found > 0) atomicAdd(&roots, found);

@@ -139,7 +139,7 @@ template <typename T>
 __device__ Largest LargestOfBlock(const T* values, int64_t n) {
   __shared__ double of_warps[kWarps];
   const Largest mine = LargestOfWarp(values, n, threadIdx.x, kThreads);
-  of_warps[threadIdx.x / 32] = mine.value;
+  if (threadIdx.x % 32 == 0) of_warps[threadIdx.x / 32] = mine.value;
   const bool bad = __syncthreads_or(!mine.finite);
   double most = of_warps[0];
   for (const double of_warp : of_warps) most = of_warp > most ? of_warp : most;
@@ -212,7 +212,7 @@ __device__ double ScoreOf(const CrfScores<T>& s, const Memory& memory,
   for (int half = 16; half > 0; half /= 2) {
     score += __shfl_xor_sync(0xFFFFFFFFu, score, half);
   }
-  of_warps[threadIdx.x / 32] = score;
+  if (threadIdx.x % 32 == 0) of_warps[threadIdx.x / 32] = score;
   __syncthreads();
   score = 0;
   for (const double of_warp : of_warps) score += of_warp;
