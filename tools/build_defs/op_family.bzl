@@ -29,7 +29,8 @@ load("//tools/build_defs:kernel_objects.bzl", "cc_headers", "kernel_objects")
 # refer to a target of that repository.
 _OPT = Label("//tools/build_defs:opt")
 _WITHOUT_EMULATION = Label("//tools/build_defs:without_emulation")
-_EMULATED_AS = {variant: Label("//tools/build_defs:emulated_as_" + variant) for variant in ["700", "750", "800", "contracted"]}
+_EMULATED_AS = {variant: Label("//tools/build_defs:emulated_as_" + variant) for variant in ["700", "750", "800", "contracted", "races"]}
+_EMULATED_DEFINES = {"contracted": "TFO_EMULATED_CONTRACTION", "races": "TFO_EMULATED_RACES"}
 _AARCH64 = Label("@platforms//cpu:aarch64")
 _CORE = {name: Label("//tensorflow_ops/core:" + name) for name in ["op_util", "testing", "testing_cuda_emulated", "testing_cuda_mirrored"]}
 _CUDART = Label("@local_config_tfo_cuda//:cudart")
@@ -179,10 +180,11 @@ def tfo_cuda_library(name, srcs, deps = [], cuda_deps = []):
         copts = _COPTS + ["-Wno-clobbered", "-Wno-maybe-uninitialized", "-Wno-unknown-pragmas", "-Wno-pass-failed"] +
                 select({
                     _EMULATED_AS["contracted"]: ["-mfma", "-ffp-contract=fast"],
+                    _EMULATED_AS["races"]: ["-ffp-contract=off", "-fsanitize=thread", "--param=tsan-distinguish-volatile=1", "-g1"],
                     "//conditions:default": ["-ffp-contract=off"],
                 }) + _optimized("-O1"),
         local_defines = ["TFO_CUDA_EMULATION=1"] + _LEVEL_DEFINES + select({
-            label: ["TFO_EMULATED_CONTRACTION" if variant == "contracted" else "TFO_EMULATED_ARCH=" + variant]
+            label: [_EMULATED_DEFINES.get(variant, "TFO_EMULATED_ARCH=" + variant)]
             for variant, label in _EMULATED_AS.items()
         } | {"//conditions:default": []}),
         tags = ["manual"],
@@ -422,7 +424,7 @@ def tfo_algorithm_test(name, srcs, deps, cuda_deps = []):
         copts = _COPTS + _optimized("-O1"),
         linkstatic = True,
         local_defines = _LEVEL_DEFINES + defines,
-        tags = ["algorithm"],
+        tags = ["algorithm"] + (["emulation"] if cuda_deps else []),
         deps = deps + [_CORE["testing"]],
     )
 

@@ -13,6 +13,9 @@
 #include <memory>
 #include <vector>
 
+// The first byte of the program, where the linker puts it.
+extern "C" char __executable_start;
+
 #define __global__ static
 #define __device__
 #define __host__
@@ -43,21 +46,45 @@ struct Dim3 {
 
 inline Dim3 thread_index, block_index, block_size, grid_size;
 
+// Where a thread is between barriers, by numbers that only grow: its launch,
+// its block, since which barrier of the block, and since which __syncwarp.
+struct Moment {
+  uint32_t last, launch, block, barrier, warp_barrier;
+};
+inline Moment now;
+
+// For gpu_races.h, which counts races: an access that the compiler does not
+// report, because it is atomic or a library's.
+enum Access { kRead, kWrite, kAtomic, kVolatileRead };
+#ifdef TFO_EMULATED_RACES
+void ReportAccess(const void* at, size_t bytes, Access access,
+                  void* code = nullptr);
+#else
+inline void ReportAccess(const void*, size_t, Access, void* = nullptr) {}
+#endif
+inline int num_races;
+
 // A stack, where it continues, and why it stopped.
 struct Fiber {
-  enum State { kRuns, kAtWarpBarrier, kAtBlockBarrier, kDone };
+  enum State {
+    kRuns,
+    kAtWarpOperation,
+    kAtWarpBarrier,
+    kAtBlockBarrier,
+    kDone
+  };
   ucontext_t context;
   void* at[5];  // of __builtin_setjmp
   bool started = false;
   State state = kRuns;
 };
 inline Fiber scheduler;
-inline Fiber* fiber;  // the one that runs
+inline Fiber* fiber;  // the one that runs, or null: the scheduler runs
 
 // Without a system call. The address sanitizer would take the jump for the end
 // of the frames above it.
-[[gnu::noinline, gnu::no_sanitize_address]] inline void Switch(Fiber& from,
-                                                               Fiber& to) {
+[[gnu::noinline, gnu::no_sanitize_address, gnu::no_sanitize_thread]]
+inline void Switch(Fiber& from, Fiber& to) {
   if (__builtin_setjmp(from.at) != 0) return;
   if (to.started) __builtin_longjmp(to.at, 1);
   to.started = true;
@@ -86,12 +113,16 @@ inline bool BarrierOr(bool vote) {
 constexpr unsigned kWarpSize = 32;
 // Of operations of a whole warp. Kernels have no others.
 constexpr unsigned kAllLanes = 0xFFFFFFFF;
-inline void WarpBarrier(unsigned mask = kAllLanes) {
+inline void StopWarp(unsigned mask, Fiber::State state) {
   if (mask != kAllLanes) {
     std::fprintf(stderr, "a warp operation is for lanes %x only\n", mask);
     std::abort();
   }
-  Stop(Fiber::kAtWarpBarrier);
+  Stop(state);
+}
+// Other operations do not order accesses to memory.
+inline void WarpBarrier(unsigned mask = kAllLanes) {
+  StopWarp(mask, Fiber::kAtWarpBarrier);
 }
 
 // A value of each thread of a block, for the others of its warp. Operations
@@ -111,7 +142,7 @@ class OfWarp {
     Exchanged& mine = exchanged[thread_index.x];
     turn_ = mine.turn = !mine.turn;
     std::memcpy(mine.values[turn_], &value, sizeof(value));
-    WarpBarrier(mask);
+    StopWarp(mask, Fiber::kAtWarpOperation);
   }
   // That of a lane, or zero where the block has no such thread.
   T operator[](unsigned lane) const {
@@ -180,23 +211,27 @@ void Store(T* to, T value) {
 
 // Fibers switch at barriers only, so this is atomic.
 template <typename T>
-T AtomicAdd(T* at, T value) {
+[[gnu::no_sanitize_thread]] T AtomicAdd(T* at, T value) {
+  ReportAccess(at, sizeof(*at), kAtomic, __builtin_return_address(0));
   const T before = *at;
   *at += value;
   return before;
 }
-inline void AtomicAdd(float4* at, float4 value) {
+[[gnu::no_sanitize_thread]] inline void AtomicAdd(float4* at, float4 value) {
   CheckAligned(at, sizeof(*at));
+  ReportAccess(at, sizeof(*at), kAtomic, __builtin_return_address(0));
   *at = {at->x + value.x, at->y + value.y, at->z + value.z, at->w + value.w};
 }
 template <typename T>
-T AtomicMin(T* at, T value) {
+[[gnu::no_sanitize_thread]] T AtomicMin(T* at, T value) {
+  ReportAccess(at, sizeof(*at), kAtomic, __builtin_return_address(0));
   const T before = *at;
   if (value < before) *at = value;
   return before;
 }
 template <typename T>
-T AtomicMax(T* at, T value) {
+[[gnu::no_sanitize_thread]] T AtomicMax(T* at, T value) {
+  ReportAccess(at, sizeof(*at), kAtomic, __builtin_return_address(0));
   const T before = *at;
   if (before < value) *at = value;
   return before;
@@ -224,15 +259,23 @@ void InAnyOrder(unsigned n, const F& run) {
   for (unsigned i = 0; i < n; ++i) run(down ? n - 1 - i : i);
 }
 
+// Runs a thread until it stops.
+[[gnu::no_sanitize_thread]] inline void Resume(Fiber& of_thread,
+                                               unsigned thread) {
+  thread_index.x = thread;
+  of_thread.state = Fiber::kRuns;
+  fiber = &of_thread;
+  Switch(scheduler, of_thread);
+  fiber = nullptr;
+}
+
 // Runs fibers, which have consecutive threads, until they are all done or all
 // at the block's barrier; their warp operations on the way.
 inline Fiber::State RunWarp(Fiber* fibers, unsigned first, unsigned size) {
+  now.warp_barrier = ++now.last;
   for (;;) {
     InAnyOrder(size, [&](unsigned lane) {
-      fiber = &fibers[first + lane];
-      thread_index.x = first + lane;
-      fiber->state = Fiber::kRuns;
-      Switch(scheduler, *fiber);
+      Resume(fibers[first + lane], first + lane);
     });
     const Fiber::State state = fibers[first].state;
     for (unsigned lane = 1; lane < size; ++lane) {
@@ -242,7 +285,11 @@ inline Fiber::State RunWarp(Fiber* fibers, unsigned first, unsigned size) {
                    "of a warp\n");
       std::abort();
     }
-    if (state != Fiber::kAtWarpBarrier) return state;
+    if (state == Fiber::kAtWarpBarrier) {
+      now.warp_barrier = ++now.last;
+    } else if (state != Fiber::kAtWarpOperation) {
+      return state;
+    }
   }
 }
 
@@ -275,7 +322,9 @@ void Run(unsigned grid, unsigned block, int shared_bytes, int max_shared_bytes,
   block_size.x = block;
   grid_size.x = grid;
   const unsigned warps = (block + kWarpSize - 1) / kWarpSize;
+  now.launch = ++now.last;
   for (block_index.x = 0; block_index.x < grid; ++block_index.x) {
+    now.block = ++now.last;
     // Exactly the block's size, so that a sanitizer detects accesses beyond it,
     // and without data of the previous block.
     dynamic_shared.assign((shared_bytes + 15) / 16, SharedWord());
@@ -297,6 +346,7 @@ void Run(unsigned grid, unsigned block, int shared_bytes, int max_shared_bytes,
     }
     for (unsigned finished = 0; finished < warps;) {
       finished = 0;
+      now.barrier = ++now.last;
       InAnyOrder(warps, [&](unsigned warp) {
         const unsigned first = warp * kWarpSize, left = block - first;
         finished +=

@@ -9,6 +9,7 @@
 
 #ifdef TFO_CUDA_EMULATION
 #include <sanitizer/asan_interface.h>
+#include <sys/mman.h>
 #else
 #include <cuda_runtime_api.h>
 #endif
@@ -17,9 +18,12 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <iterator>
 #include <map>
+#include <type_traits>
 
 #include "tensorflow_ops/core/cc/device.h"
+#include "tensorflow_ops/core/cc/scratch.h"
 
 namespace tfo::gpu_mirror {
 
@@ -50,14 +54,31 @@ inline void FreeMirror(char* mirror) { std::free(mirror); }
 // While the mirror is newer, a sanitizer detects accesses to the host's memory,
 // of a kernel or of a test that did not wait.
 inline Error CopyToMirror(void* host, const Block& block) {
+  ASAN_UNPOISON_MEMORY_REGION(block.mirror, block.bytes);
   std::memcpy(block.mirror, host, block.bytes);
   ASAN_POISON_MEMORY_REGION(host, block.bytes);
   return nullptr;
 }
 inline Error CopyFromMirror(void* host, const Block& block) {
+  ASAN_UNPOISON_MEMORY_REGION(block.mirror, block.bytes);
   ASAN_UNPOISON_MEMORY_REGION(host, block.bytes);
   std::memcpy(host, block.mirror, block.bytes);
   return nullptr;
+}
+// Lets a sanitizer detect accesses to the gaps between arrays.
+inline void PoisonGaps(uintptr_t host, const Block& block) {
+  ASAN_UNPOISON_MEMORY_REGION(block.mirror, block.bytes);
+  for (const auto& [begin, end] : ScratchGaps()) {
+    if (begin < host || end > host + block.bytes) continue;
+    ASAN_POISON_MEMORY_REGION(block.mirror + (begin - host), end - begin);
+  }
+}
+// Is a word of an argument an address of this process? Linux has programs,
+// heaps and stacks in this range, other numbers are hardly in it.
+inline bool IsOnHost(uintptr_t word) {
+  if (word >> 44 < 5 || word >> 44 > 7) return false;
+  void* const page = reinterpret_cast<void*>(word & ~uintptr_t{4095});
+  return msync(page, 1, MS_ASYNC) == 0;
 }
 #else
 inline Error ToError(cudaError_t error) {
@@ -75,12 +96,15 @@ inline Error CopyFromMirror(void* host, const Block& block) {
   return ToError(
       cudaMemcpy(host, block.mirror, block.bytes, cudaMemcpyDeviceToHost));
 }
+inline void PoisonGaps(uintptr_t, const Block&) {}
+inline bool IsOnHost(uintptr_t) { return false; }  // a GPU fails
 #endif
 
 // Returns memory of the host that has a mirror, or null.
 inline void* Allocate(size_t bytes) {
   void* memory = nullptr;
   if (posix_memalign(&memory, kAlignment, bytes) != 0) return nullptr;
+  ScratchGaps().clear();
   Blocks()[reinterpret_cast<uintptr_t>(memory)].bytes = bytes;
   return memory;
 }
@@ -96,6 +120,7 @@ inline void Free(void* memory) {
 
 // Replaces addresses of the host in an argument of a kernel, a pointer or a
 // struct with pointers, by those of the mirrors, which become up to date.
+// Others are errors in the emulation.
 template <typename T>
 Error Replace(T* argument) {
   char* const words = reinterpret_cast<char*>(argument);
@@ -104,10 +129,15 @@ Error Replace(T* argument) {
     uintptr_t word;
     std::memcpy(&word, words + at, sizeof(word));
     auto found = Blocks().upper_bound(word);
-    if (found == Blocks().begin()) continue;
-    auto& [begin, block] = *--found;
     // Also the end, with which a kernel may compare.
-    if (word > begin + block.bytes) continue;
+    if (found == Blocks().begin() ||
+        word > std::prev(found)->first + std::prev(found)->second.bytes) {
+      // Behind a bool, padding may have the other bytes of an address.
+      const bool maybe_bool = !std::is_pointer_v<T> && (word & 0xFF) < 2;
+      if (!maybe_bool && IsOnHost(word)) return "an address of the host";
+      continue;
+    }
+    auto& [begin, block] = *--found;
     if (block.mirror == nullptr) {
       if (const Error error = AllocateMirror(&block)) return error;
     }
@@ -116,6 +146,7 @@ Error Replace(T* argument) {
       if (const Error error = CopyToMirror(host, block)) return error;
       block.mirror_is_newer = true;
     }
+    PoisonGaps(begin, block);
     word = reinterpret_cast<uintptr_t>(block.mirror) + (word - begin);
     std::memcpy(words + at, &word, sizeof(word));
   }

@@ -2,6 +2,10 @@
 #include "tensorflow_ops/core/cc/gpu_mirror.h"
 #include "tensorflow_ops/core/cc/gpu_testing.h"
 
+#ifdef TFO_EMULATED_RACES
+#include "tensorflow_ops/core/cc/gpu_races.h"
+#endif
+
 namespace tfo::testing {
 
 void* AllocateForGpu(size_t bytes) { return gpu_mirror::Allocate(bytes); }
@@ -9,7 +13,12 @@ void FreeForGpu(void* memory) { gpu_mirror::Free(memory); }
 
 #ifdef TFO_CUDA_EMULATION
 
-Error WaitForGpu() { return gpu_mirror::Fetch(); }
+Error WaitForGpu() {
+  const Error error = gpu_mirror::Fetch();
+  if (cuda_emulation::num_races == 0) return error;
+  cuda_emulation::num_races = 0;
+  return "the races printed above";
+}
 
 namespace {
 std::vector<double> Milliseconds(const std::function<Error()>&) { return {}; }

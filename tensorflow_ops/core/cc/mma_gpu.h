@@ -194,7 +194,10 @@ __device__ void LoadMatrices(const void* row, uint32_t (&to)[N]) {
   } mine = {};
   cuda_emulation::CheckAligned(row, 16);
   const int lane = threadIdx.x % 32;
-  if (lane < 8 * N) std::memcpy(&mine, row, sizeof(mine));
+  if (lane < 8 * N) {
+    std::memcpy(&mine, row, sizeof(mine));
+    cuda_emulation::ReportAccess(row, sizeof(mine), cuda_emulation::kRead);
+  }
   const cuda_emulation::OfWarp<Row> rows(cuda_emulation::kAllLanes, mine);
   for (int m = 0; m < N; ++m) {
     uint32_t pair[2];
@@ -245,6 +248,7 @@ class AsyncCopies {
     cuda_launch_internal::CheckAligned(from, kBytes);
 #if defined(TFO_CUDA_EMULATION) && TFO_GPU_ARCH >= 800
     std::memset(to, 0xFF, kBytes);  // NaN, as long as it is not to be read
+    cuda_emulation::ReportAccess(to, kBytes, cuda_emulation::kWrite);
     copies_.push_back({to, from, kBytes, bytes, num_groups_});
 #elif TFO_GPU_ARCH >= 800
     const unsigned address =
@@ -293,6 +297,9 @@ class AsyncCopies {
       if (copy.group >= num_groups_ - kExcept) break;
       std::memset(copy.to, 0, copy.size);
       std::memcpy(copy.to, copy.from, copy.bytes);
+      cuda_emulation::ReportAccess(copy.to, copy.size, cuda_emulation::kWrite);
+      cuda_emulation::ReportAccess(copy.from, copy.bytes,
+                                   cuda_emulation::kRead);
     }
     copies_.erase(copies_.begin(), copies_.begin() + done);
 #elif TFO_GPU_ARCH >= 800

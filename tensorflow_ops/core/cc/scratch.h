@@ -4,6 +4,8 @@
 
 #include <cstdint>
 #include <memory>
+#include <utility>
+#include <vector>
 
 #include "tensorflow_ops/core/cc/int_math.h"
 
@@ -26,19 +28,40 @@ class Buffer {
   C* data_;
 };
 
+// With --config=asan, a ScratchLayout leaves gaps of at least this many bytes
+// behind its arrays, which the emulation of CUDA poisons (gpu_mirror.h).
+#ifdef TFO_SCRATCH_GAP
+inline constexpr int64_t kScratchGap = TFO_SCRATCH_GAP;
+#else
+inline constexpr int64_t kScratchGap = 0;
+#endif
+// Where the gaps of the last layout begin and end.
+inline std::vector<std::pair<uintptr_t, uintptr_t>>& ScratchGaps() {
+  static auto& gaps = *new std::vector<std::pair<uintptr_t, uintptr_t>>;
+  return gaps;
+}
+
 // Reserves arrays one after another from `base`, which is gpu.scratch, on. With
 // a null base, only counts their bytes, so that the same calls say how much
 // memory an algorithm needs and give it out.
 class ScratchLayout {
  public:
   explicit ScratchLayout(void* base)
-      : base_(reinterpret_cast<uintptr_t>(base)) {}
+      : base_(reinterpret_cast<uintptr_t>(base)) {
+    if (kScratchGap > 0 && base != nullptr) ScratchGaps().clear();
+  }
 
   // Sets *to to an array, aligned to 16 bytes; null if it is empty.
   template <typename T>
   void Reserve(T** to, int64_t count) {
-    *to = count == 0 ? nullptr : reinterpret_cast<T*>(base_ + bytes_);
-    bytes_ += RoundUp(count * int64_t{sizeof(T)}, 16);
+    *to = nullptr;
+    if (count == 0) return;
+    *to = reinterpret_cast<T*>(base_ + bytes_);
+    const int64_t end = bytes_ + count * int64_t{sizeof(T)};
+    bytes_ = RoundUp(end + kScratchGap, 16);
+    if (kScratchGap > 0 && base_ != 0) {
+      ScratchGaps().push_back({base_ + end, base_ + bytes_});
+    }
   }
   int64_t bytes() const { return bytes_; }
 

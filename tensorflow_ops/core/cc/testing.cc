@@ -174,6 +174,7 @@ int RunTests(const Selection& selection) {
   }
   if (run == 0) {
     const char* const filter = selection.filter;
+    if (selection.only_gpu && *filter == '\0') return 0;  // none has kernels
     std::fprintf(stderr, "no tests%s%s\n", *filter ? " match " : "", filter);
     return 1;
   }
