@@ -101,7 +101,8 @@ def assemble_12(work, home):
     own, shared = work / "debian/usr/lib/nvidia-cuda-toolkit", work / "debian/usr/bin"
     for folder in ("bin", "nvvm/bin", "include", "lib64"):
         (home / folder).mkdir(parents=True)
-    for program in (own / "bin/nvcc", *(shared / name for name in ("ptxas", "fatbinary", "cudafe++", "nvlink"))):
+    programs = ("ptxas", "fatbinary", "cudafe++", "nvlink", "cuobjdump")
+    for program in (own / "bin/nvcc", *(shared / name for name in programs)):
         shutil.copy(program, home / "bin")
     shutil.copytree(own / "bin/crt", home / "bin/crt")
     shutil.copy(own / "bin/cicc", home / "nvvm/bin")

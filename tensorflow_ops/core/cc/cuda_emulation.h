@@ -4,6 +4,7 @@
 #ifndef TENSORFLOW_OPS_CORE_CC_CUDA_EMULATION_H_
 #define TENSORFLOW_OPS_CORE_CC_CUDA_EMULATION_H_
 
+#include <errno.h>
 #include <ucontext.h>
 
 #include <cstdint>
@@ -11,6 +12,9 @@
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <set>
+#include <string>
+#include <tuple>
 #include <vector>
 
 // The first byte of the program, where the linker puts it.
@@ -298,6 +302,28 @@ inline Fiber::State RunWarp(Fiber* fibers, unsigned first, unsigned size) {
 template <typename Kernel>
 [[gnu::noinline]] void Call(const Kernel& kernel) {
   kernel();
+}
+
+// Writes each kind of launch once to a file in the folder $TFO_LAUNCHES, for
+// tools/gpu/check_launches.py: the kernel's place in the program, a block's
+// threads and bytes of dynamic shared memory.
+inline void RecordLaunch(const void* kernel, unsigned block, int shared_bytes) {
+  static const char* const folder = std::getenv("TFO_LAUNCHES");
+  static std::set<std::tuple<const void*, unsigned, int>> recorded;
+  if (folder == nullptr) return;
+  if (!recorded.insert({kernel, block, shared_bytes}).second) return;
+  static std::FILE* const file = [] {
+    const auto name = std::string(folder) + "/" + program_invocation_short_name;
+    std::FILE* const opened = std::fopen(name.c_str(), "w");
+    if (opened == nullptr) std::abort();
+    char* const program = realpath("/proc/self/exe", nullptr);
+    std::fprintf(opened, "%s\n", program);
+    std::free(program);
+    return opened;
+  }();
+  std::fprintf(file, "%tx %u %d\n",
+               static_cast<const char*>(kernel) - &__executable_start, block,
+               shared_bytes);
 }
 
 template <typename Kernel>

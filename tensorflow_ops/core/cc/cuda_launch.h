@@ -245,6 +245,8 @@ Error LaunchWithShared([[maybe_unused]] const Gpu& gpu, unsigned grid,
   // for more.
   const bool ask = shared_bytes + kOtherShared > (48 << 10);
 #ifdef TFO_CUDA_EMULATION
+  cuda_emulation::RecordLaunch(reinterpret_cast<const void*>(kernel), block,
+                               shared_bytes);
   cuda_emulation::Run(grid, block, shared_bytes,
                       ask ? kMaxDynamicShared : (48 << 10) - kOtherShared,
                       [&] { kernel(arguments...); });
