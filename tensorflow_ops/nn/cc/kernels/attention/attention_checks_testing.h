@@ -247,9 +247,9 @@ void ComputeOnGpu(const Gpu& gpu, const Problem<T>& p, Outputs<T>* outputs) {
   WithScratch(
       gpu,
       [&] {
-        return std::max(AttentionScratchBytes(p.Operands()),
-                        AttentionGradScratchBytes(outputs->GradArgs(p),
-                                                  gpu.deterministic));
+        return std::max(
+            AttentionScratchBytes(p.Operands()),
+            AttentionGradScratchBytes(outputs->GradArgs(p), gpu.deterministic));
       },
       [&](const Gpu& on) { outputs->Compute(on, p); },
       gpu.deterministic ? '\xFF' : '\x3F');
