@@ -40,6 +40,12 @@ struct Block {
     for (int64_t i = threadIdx.x; i < n; i += blockDim.x) body(i);
     __syncthreads();
   }
+  template <typename IsOne>
+  __device__ bool Any(int64_t n, const IsOne& is_one) const {
+    bool any = false;
+    for (int64_t i = threadIdx.x; i < n; i += blockDim.x) any |= is_one(i);
+    return __syncthreads_or(any);
+  }
   template <typename Body>
   __device__ void Alone(const Body& body) const {
     __syncthreads();  // all have read what it writes

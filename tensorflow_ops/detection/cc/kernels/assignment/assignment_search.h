@@ -8,6 +8,7 @@
 //
 // A Team runs the steps:
 //   ForEach(n, body)     calls body(i) for i in [0, n), in parallel
+//   Any(n, is_one)       whether is_one(i) for any i in [0, n)
 //   Alone(body)          calls body() once
 //   Relax(scan, &low)    see RelaxSinks in assignment_simd.h
 // All that one of these calls writes, the next one sees.
@@ -133,14 +134,10 @@ class Search {
   // Makes huge costs smaller, for T = double.
   TFO_HOST_DEVICE void ShrinkHuge() {
     double* const costs = memory_.costs;
-    int64_t* const found = memory_.facts;
-    team_.Alone([&] { *found = 0; });
-    team_.ForEach(sources_ * padded_, [&](int64_t i) {
-      if (costs[i] < -kHuge || (costs[i] > kHuge && costs[i] < kInfinity)) {
-        *found = 1;
-      }
+    const bool found = team_.Any(sources_ * padded_, [&](int64_t i) {
+      return costs[i] < -kHuge || (costs[i] > kHuge && costs[i] < kInfinity);
     });
-    if (*found == 0) return;
+    if (!found) return;
     team_.ForEach(sources_ * padded_, [&](int64_t i) { costs[i] *= kShrink; });
   }
 

@@ -55,6 +55,12 @@ struct PlainLoops {
   void ForEach(int64_t n, const Body& body) const {
     for (int64_t i = n; i-- > 0;) body(i);
   }
+  template <typename IsOne>
+  bool Any(int64_t n, const IsOne& is_one) const {
+    bool any = false;
+    for (int64_t i = 0; i < n; ++i) any |= is_one(i);
+    return any;
+  }
   template <typename Body>
   void Alone(const Body& body) const {
     body();
