@@ -3,12 +3,15 @@
 usage: "$(bash tools/setup/python_env.sh)" -m pytest -q tools/gpu
 """
 
+import importlib.util
 import os
 import pathlib
 import re
 import shutil
 import subprocess
+import sys
 import tarfile
+from unittest import mock
 
 import pytest
 
@@ -31,6 +34,21 @@ torch.empty_like.return_value = torch.empty.return_value = mock.MagicMock()
 torch.empty.return_value.numel.return_value = 3 << 30
 torch.log_softmax.side_effect = RuntimeError("no such kernel\\nstack")
 sys.modules["torch.nn"], sys.modules["torch.nn.attention"] = torch.nn, torch.nn.attention
+"""
+CUPY = """
+import sys
+from unittest import mock
+from numpy import *
+
+def label(masks, structure):
+    assert masks.shape == (8, 512, 512) and masks.dtype == bool and 0.4 < masks.mean() < 0.6, masks
+    assert (array(structure).sum((1, 2)) == [0, 9, 0]).all(), structure
+
+def distance_transform_edt(mask, float64_distances):
+    assert mask.shape == (512, 512) and not float64_distances
+    raise MemoryError("is " + "full")
+
+sys.modules["cupyx.scipy.ndimage"] = mock.MagicMock(label=label, distance_transform_edt=distance_transform_edt)
 """
 # In the place of what build.sh packs.
 PASSES = {
@@ -56,6 +74,10 @@ esac""",
     '{"name": "float32 softmax [4096, 32000]", "device": "cuda", "ms": 0.5, "bytes": 1073741824}' \\
     '{"name": "float32 log_softmax [4096, 32000]", "device": "cuda", "ms": 0.5, "bytes": 1073741824}' \\
     '{"name": "float32 gather_tree [8, 8, 8]", "device": "cuda", "ms": 0.25, "bytes": 1024}' \\
+    '{"name": "connected_components [8, 512, 512]", "device": "cuda", "ms": 1, "bytes": 0}' \\
+    '{"name": "float32 distance_transform [8, 512, 512]", "device": "cuda", "ms": 1, "bytes": 0}' \\
+    '{"name": "float32 correlation_cost_grad [1, 48, 64, 256], radius 10", "device": "cuda", "ms": 1, "bytes": 0}' \\
+    '{"name": "float16 deform_conv [1, 100, 152, 128]", "device": "cuda", "ms": 0.1, "bytes": 0}' \\
     '{"name": "attention float16  4 x 4096 queries, 16 heads, depth 64 causal", "device": "cuda", "ms": 1, "bytes": 0}'
     kill -SEGV $$ ;;
 esac""",
@@ -75,6 +97,7 @@ def machine(tmp_path):
     for name, script in FAKES.items():
         write(fakes / name, script)
     (fakes / "torch.py").write_text(TORCH)
+    (fakes / "cupy.py").write_text(CUPY)
     (fakes / "torchvision.py").write_text("import torch")
     return tmp_path
 
@@ -100,6 +123,17 @@ def unpacked(folder, programs):
     for name, script in programs.items():
         write(gpu / name, script)
     return gpu
+
+
+def peers():
+    """Returns peers.py as a module, with a fake PyTorch."""
+    torch = mock.MagicMock()
+    torch.no_grad.return_value = lambda function: function
+    with mock.patch.dict(sys.modules, {"torch": torch, "torch.nn": torch.nn}):
+        spec = importlib.util.spec_from_file_location("peers", ROOT / "tools/gpu/peers.py")
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+    return module
 
 
 def summary_of(results):
@@ -153,16 +187,45 @@ def test_no_failure_stops_what_follows(machine):
     for name in failed:
         assert name in done.stdout.rpartition("Results are in")[2]
     assert (results / "table.md").read_text().splitlines()[4:] == [
-        "| connected_components_test | FAILED (more than 3 s) | - | - | - |",
-        "| float32 softmax [4096, 32000] | 0.500 | 2.000 | 4.00 | 67% |",
-        "| float32 log_softmax [4096, 32000] | 0.500 | RuntimeError: no such kernel | - | 67% |",
-        "| float32 gather_tree [8, 8, 8] | 0.250 | - | - | 0% |",
+        "| connected_components_test | FAILED (more than 3 s) | - | - | - | - |",
+        "| float32 softmax [4096, 32000] | 0.500 | 2.000 | 4.00 | 67% | - |",
+        "| float32 log_softmax [4096, 32000] | 0.500 | RuntimeError: no such kernel | - | 67% | - |",
+        "| float32 gather_tree [8, 8, 8] | 0.250 | - | - | 0% | - |",
+        "| connected_components [8, 512, 512] | 1.000 | 2.000 | 2.00 | 0% | - |",
+        "| float32 distance_transform [8, 512, 512] | 1.000 | MemoryError: is full | - | 0% | - |",
+        "| float32 correlation_cost_grad [1, 48, 64, 256], radius 10 | 1.000 | 2.000 | 2.00 | 0% | 1.4 |",
+        "| float16 deform_conv [1, 100, 152, 128] | 0.100 | 2.000 | 20.00 | 0% | 44.8 |",
         *(
-            f"| attention float16  4 x 4096 queries, 16 heads, depth 64 causal, {backend} | 1.000 | 2.000 | 2.00 | 0% |"
+            f"| attention float16  4 x 4096 queries, 16 heads, depth 64 causal, {backend} | 1.000 | 2.000 | 2.00 | 0% "
+            "| 137.4 |"
             for backend in ("FLASH_ATTENTION", "CUDNN_ATTENTION", "EFFICIENT_ATTENTION")
         ),
-        "| nms_test | FAILED (status 139) | - | - | - |",
+        "| nms_test | FAILED (status 139) | - | - | - | - |",
     ]
+
+
+# Counts by hand: products of rows and columns, an addition each.
+@pytest.mark.parametrize(
+    "name, operations",
+    [
+        ("attention bfloat16  4 x 8 queries, 2 heads, depth 16", 4 * 4 * 2 * 8 * 8 * 16),
+        ("attention float16  4 x 8 queries, 2 heads, depth 16 key lengths", 4 * (4 + 5 + 6 + 6) * 2 * 8 * 16),
+        ("attention_grad float16  4 x 8 queries, 2 heads, depth 16", 10 * 4 * 2 * 8 * 8 * 16),
+        ("attention float16  2 x 1 queries, 32 heads, depth 128, 8192 keys, 8 key heads", 4 * 2 * 32 * 8192 * 128),
+        ("float32 deform_conv_grad [1, 4, 5, 8]", 4 * 20 * 9 * 8 * 8),
+        ("bfloat16 correlation_cost [2, 4, 5, 8], radius 1", 2 * 2 * 20 * 8 * 9),
+        ("float32 softmax [8, 8]", None),
+    ],
+)
+def test_operations(name, operations):
+    assert peers().operations_of(name) == operations
+
+
+def test_the_queries_and_keys_of_attentions_peer():
+    module = peers()
+    module.call_of("attention float16  2 x 1 queries, 32 heads, depth 128, 8192 keys, 8 key heads")
+    shapes = [call.args[0] for call in module.torch.randn.call_args_list]
+    assert shapes == [(2, 32, 1, 128), (2, 8, 8192, 128), (2, 8, 8192, 128)]
 
 
 def test_a_budget_and_what_it_left(machine):

@@ -1,4 +1,4 @@
-"""Times torchvision's or PyTorch's kernels for the sizes of our kernels' benchmarks; prints both in one table.
+"""Times PyTorch's, torchvision's or CuPy's kernels for the sizes of our kernels' benchmarks; prints both in one table.
 
 usage: peers.py TIMES...
 TIMES are files with the lines that tests print with --benchmark, such as {"name": "softmax [8, 8]", "ms": 1, "bytes":
@@ -12,6 +12,7 @@ import functools
 import importlib
 import itertools
 import json
+import math
 import pathlib
 import re
 import statistics
@@ -233,10 +234,47 @@ def deformable_attention(dtype, queries, heads, depth, points, *levels):
     return attend, values, grids, normal(heads, 1, queries, len(sizes), points, dtype=dtype)
 
 
+def masks_of(images, height, width):
+    """Returns the masks of our benchmarks (masks_testing.h), and CuPy's functions of images."""
+    import cupy
+
+    y, x = cupy.arange(images * height)[:, None], cupy.arange(width)
+    masks = cupy.sin(0.21 * x + 0.05 * y) + cupy.sin(0.17 * y) > 0
+    return masks.reshape(images, height, width), importlib.import_module("cupyx.scipy.ndimage")
+
+
 @peer
-def attention(dtype, batch, length, heads, depth, *, causal):
-    attend = functools.partial(functional.scaled_dot_product_attention, is_causal=causal)
-    return attend, *(normal(batch, heads, length, depth, dtype=dtype) for _ in range(3))
+def distance_transform(_, *sizes):
+    masks, ndimage = masks_of(*sizes)
+    distances = functools.partial(ndimage.distance_transform_edt, float64_distances=False)
+    return lambda images: [distances(image) for image in images], masks
+
+
+@peer
+def connected_components(_, *sizes):
+    masks, ndimage = masks_of(*sizes)
+    structure = [[[0] * 3] * 3, [[1] * 3] * 3, [[0] * 3] * 3]  # all neighbors, of the same image
+    return ndimage.label, masks, structure
+
+
+def key_lengths_of(batch, keys):
+    """Returns the lengths of our benchmarks (attention_testing.h)."""
+    return [keys * (b + 1) // (b + 2) for b in range(batch)]
+
+
+@peer
+def attention(dtype, batch, queries, heads, depth, keys=None, key_heads=None, *, causal, key_lengths):
+    keys, key_heads = keys or queries, key_heads or heads
+    options = {"is_causal": causal} | ({"enable_gqa": True} if key_heads != heads else {})
+    if key_lengths:
+        lengths = torch.tensor(key_lengths_of(batch, keys), device="cuda")
+        options["attn_mask"] = torch.arange(keys, device="cuda") < lengths[:, None, None, None]
+    attend = functools.partial(functional.scaled_dot_product_attention, **options)
+    return (
+        attend,
+        normal(batch, heads, queries, depth, dtype=dtype),
+        *(normal(batch, key_heads, keys, depth, dtype=dtype) for _ in range(2)),
+    )
 
 
 # Of PyTorch's attention; each is a row.
@@ -260,27 +298,60 @@ def gradient_of(function, *inputs):
     return lambda: torch.autograd.grad(output, leaves, d, retain_graph=True)
 
 
-def call_of(name):
-    """Returns the peer's call for a benchmark such as "float32 box_iou [8, 8] giou", or None."""
+def parts_of(name):
+    """Returns the parts of a benchmark's name such as "float32 box_iou [8, 8] giou": dtype, kernel, the rest, numbers."""
     parts = re.match(r"((?:int|b?float)\d+ )?(\w+) *((?:int|b?float)\d+ )?(.*)", name).groups()
-    dtype, kernel, rest = parts[0] or parts[2], parts[1], parts[3]
+    dtype, kernel, rest = (parts[0] or parts[2] or "").strip(), parts[1], parts[3]
+    return dtype, kernel, rest, [int(n) for n in re.findall(r"\d+", rest)]
+
+
+def options_of(rest):
+    return {"causal": " causal" in rest, "key_lengths": " key lengths" in rest}
+
+
+def call_of(name):
+    """Returns the peer's call for a benchmark, or None."""
+    dtype, kernel, rest, numbers = parts_of(name)
     forward, variant = kernel.removesuffix("_grad"), re.search(r"[a-z]+$", rest)
     make = PEERS.get(forward) or (PEERS.get(f"{forward} {variant[0]}") if variant else None)
     if not make:
         return None
-    numbers = [int(n) for n in re.findall(r"\d+", rest)]
-    options = {"causal": " causal" in rest} if forward == "attention" else {}
-    function, *inputs = make(DTYPES.get((dtype or "").strip(), torch.float32), *numbers, **options)
+    options = options_of(rest) if forward == "attention" else {}
+    function, *inputs = make(DTYPES.get(dtype, torch.float32), *numbers, **options)
     return (
         gradient_of(function, *inputs) if forward != kernel else functools.partial(torch.no_grad()(function), *inputs)
     )
 
 
+def attention_operations(batch, queries, heads, depth, keys=None, _=None, *, causal, key_lengths):
+    keys = keys or queries
+    of_batch = sum(key_lengths_of(batch, keys)) if key_lengths else batch * keys
+    # As publications count causal attention: half of all pairs.
+    return 4 * of_batch * heads * queries * depth / (2 if causal else 1)
+
+
+def operations_of(name):
+    """Returns the multiplications and additions of a kernel, or None for one that is no product."""
+    _, kernel, rest, numbers = parts_of(name)
+    forward = kernel.removesuffix("_grad")
+    if forward == "attention":
+        # Gradients need the scores anew, and have four products for the forward pass's two.
+        return attention_operations(*numbers, **options_of(rest)) * (2.5 if forward != kernel else 1)
+    if forward == "deform_conv":
+        pairs = math.prod(numbers) * 9 * numbers[-1]
+    elif forward == "correlation_cost":
+        pairs = math.prod(numbers[:4]) * (2 * numbers[4] + 1) ** 2
+    else:
+        return None
+    return 2 * pairs * (2 if forward != kernel else 1)
+
+
 def row_of(row, timer, speed):
     """Returns a line of the table. An error of a program or a peer is a row, too: the others count."""
     if "error" in row:
-        return f"| {row['name']} | {row['error']} | - | - | - |"
+        return f"| {row['name']} | {row['error']} | - | - | - | - |"
     ours, theirs, ratio = row["ms"], "-", "-"
+    operations = operations_of(row["name"])
     try:
         with backend_of(row["name"]):
             call = call_of(row["name"])
@@ -291,7 +362,8 @@ def row_of(row, timer, speed):
         torch.cuda.empty_cache()
     except Exception as error:  # a missing dtype, memory or package
         theirs = f"{type(error).__name__}: {str(error).partition(chr(10))[0][:60]}"
-    return f"| {row['name']} | {ours:.3f} | {theirs} | {ratio} | {row['bytes'] / speed / ours:.0%} |"
+    teraflops = f"{operations / ours / 1e9:.1f}" if operations else "-"
+    return f"| {row['name']} | {ours:.3f} | {theirs} | {ratio} | {row['bytes'] / speed / ours:.0%} | {teraflops} |"
 
 
 def main():
@@ -300,7 +372,7 @@ def main():
     print(
         f"{torch.cuda.get_device_name()}, torch {torch.__version__}; copies {speed / 1e6:.0f} GB/s, read and written\n"
     )
-    print("| kernel | ms | peer's ms | times as fast | share of copy bandwidth |\n|---|--:|--:|--:|--:|")
+    print("| kernel | ms | peer's ms | times as fast | share of copy bandwidth | TFLOP/s |\n|---|--:|--:|--:|--:|--:|")
     for times in sys.argv[1:]:
         for line in pathlib.Path(times).read_text().splitlines():
             row = json.loads(line) if line.startswith("{") else {}
