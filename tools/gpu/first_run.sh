@@ -6,17 +6,17 @@
 # Usage: tools/gpu/first_run.sh [--out FOLDER] [--budget SECONDS] [--resume] [STEP]...
 #
 #   --out FOLDER      the folder for results (default: gpu_results, beside that of the programs); FOLDER.tgz has them, too
-#   --budget SECONDS  starts nothing that may end later; the summary says what is missing
-#   --resume          leaves out what passed, by the summary in the folder
+#   --budget SECONDS  ends by then; the summary says what is missing
+#   --resume          runs what is missing, by the summary in the folder; what failed not again
 #   STEP              one of these; default: all, in this order
 #     machine     describes the GPU, its driver and the software
 #     tests       runs all tests of kernels; those of a program that fails once more, each in a process of its own
 #     times       times all kernels: a line of JSON for each size
-#     peers       times torchvision's and PyTorch's kernels for the same sizes: table.md
+#     peers       times PyTorch's, torchvision's and CuPy's kernels for the same sizes: table.md
 #     sanitizers  runs the tests under compute-sanitizer, all of its tools before the next program
 #
 # The folder has a log of each run, and summary.txt, a line for each: passed, FAILED or missing, seconds, name.
-# Environment: PYTHON, which has PyTorch (default: python3); LIMIT, the seconds for a test or its benchmarks
+# Environment: PYTHON, which has PyTorch and CuPy (default: python3); LIMIT, the seconds for a test or its benchmarks
 # (default: 120).
 set -uo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -60,21 +60,22 @@ done
 
 { mkdir -p "$out" && out=$(cd "$out" && pwd); } || fail "cannot write to $out."
 if [[ $resume ]]; then
-  # What passed; the rest runs again.
-  touch "$out/summary.txt" && passed=$(grep '^passed' "$out/summary.txt")
-  printf '%s' "$passed${passed:+$'\n'}" >"$out/summary.txt"
+  touch "$out/summary.txt" && sed -Ei '/^missing|no GPU|status 127/d' "$out/summary.txt"
 else
   : >"$out/summary.txt" || fail "cannot write to $out."
 fi
 
-# Runs a command within $2 seconds, with its output in the file $1, and adds its `result` to the summary.
+# Runs a command within $2 seconds, with its output in the file $1, and adds its `result` to the summary. Fails if it did
+# not pass, now or before.
 run() {
-  local name=$1 limit=$2 log=$out/$1 start=$SECONDS status=0
+  local name=$1 limit=$2 log=$out/$1 start=$SECONDS status=0 is_cut=
   shift 2
+  result=$(sed -n "s|, [0-9]* s: $name\$||p" "$out/summary.txt")
+  [[ ! $result ]] || { [[ $result == passed ]] && return; return 1; }
   result=passed
-  ! grep -q "^passed, .*: $name\$" "$out/summary.txt" || return 0
-  # A limit cut short would make failures of what is only slow.
-  if ((budget > 0 && SECONDS + limit > budget)); then
+  # 15 s for a program that does not end by itself, and for the archive.
+  ((budget > 0 && budget - SECONDS - 15 < limit)) && is_cut=1 limit=$((budget - SECONDS - 15))
+  if [[ $is_cut ]] && ((limit < 5)); then
     result=missing
     printf 'missing, 0 s: %s\n' "$name" >>"$out/summary.txt"
     return 1
@@ -84,11 +85,15 @@ run() {
   { timeout --kill-after=10 "$limit" "$@" >"$log" 2>"$log.err" </dev/null; } 2>/dev/null || status=$?
   case $status in
     0) ;;
-    124 | 137) result="FAILED (more than $limit s)" ;;
+    3) result="FAILED (no GPU for it)" ;;
+    124 | 137)
+      # What is only slow did not fail.
+      [[ $is_cut ]] && result=missing || result="FAILED (more than $limit s)"
+      ;;
     *) result="FAILED (status $status)" ;;
   esac
   printf '%s, %d s: %s\n' "$result" "$((SECONDS - start))" "$name" | tee -a "$out/summary.txt"
-  ((status == 0)) || tail -qn 5 "$log" "$log.err"
+  [[ $result == passed || $result == missing ]] || tail -qn 5 "$log" "$log.err"
   [[ -s $log.err ]] || rm -f "$log.err"
   return "$status"
 }
@@ -102,6 +107,9 @@ run_apart() {
       CUDA_COREDUMP_FILE="$out/coredump" "$here/$program" --gpu "=$test" || coredump=0
   done
 }
+
+# No other program would do better: there is no GPU, none of that architecture, or no compute-sanitizer.
+ends_step() { [[ $result == *"no GPU"* || $result == *"status 127"* ]]; }
 
 limit=${LIMIT:-120}
 coredump=1
@@ -117,13 +125,17 @@ for step in "${steps[@]}"; do
       ;;
     tests)
       for program in "${programs[@]}"; do
-        run "tests/$program.log" "$limit" "$here/$program" --gpu || [[ $result == missing ]] || run_apart "$program"
+        run "tests/$program.log" "$limit" "$here/$program" --gpu || ends_step || [[ $result == missing ]] ||
+          run_apart "$program"
+        ! ends_step || break
       done
       ;;
     times)
       for program in "${programs[@]}"; do
         run "times/$program.jsonl" "$limit" "$here/$program" --gpu --benchmark || [[ $result == missing ]] ||
+          grep -q '"error"' "$out/times/$program.jsonl" ||
           printf '{"name": "%s", "error": "%s"}\n' "$program" "$result" >>"$out/times/$program.jsonl"
+        ! ends_step || break
       done
       ;;
     peers)
@@ -139,7 +151,7 @@ for step in "${steps[@]}"; do
         for tool in memcheck racecheck synccheck initcheck; do
           run "sanitizers/$program.$tool.log" "$limit" \
             compute-sanitizer --tool "$tool" --error-exitcode 1 "$here/$program" --gpu
-          [[ $result != *"status 127"* ]] || break 2 # there is no compute-sanitizer
+          ! ends_step || break 2
         done
       done
       ;;

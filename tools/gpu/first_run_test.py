@@ -229,17 +229,32 @@ def test_the_queries_and_keys_of_attentions_peer():
 
 
 def test_a_budget_and_what_it_left(machine):
-    gpu = unpacked(machine, PASSES)
+    hangs = {"nms_test": "[[ $2 == --list ]] && echo Nms.Hangs && exit; sleep 1000"}
+    gpu = unpacked(machine, PASSES | hangs)
     results = machine / "results"
-    script, log = gpu / "first_run.sh", "tests/zero_out_test.log"
-    done = run(machine, script, "--out", results, "--budget", "100", "machine", "tests", "peers")
+    script, logs = gpu / "first_run.sh", ["tests/nms_test.log", "tests/zero_out_test.log"]
+    done = run(machine, script, "--out", results, "--budget", "24", "machine", "tests", "peers")
     assert done.returncode == 1, done.stdout
     missing = [name for name, result in summary_of(results).items() if result == "missing"]
-    assert missing == [log, "table.md, which needs the step times in the same folder"]
-    done = run(machine, script, "--out", results, "--resume", "--budget", "200", "machine", "tests")
-    assert done.returncode == 0, done.stdout
-    assert "gpu.txt" not in done.stdout and log in done.stdout
-    assert list(summary_of(results))[-1] == log and set(summary_of(results).values()) == {"passed"}
+    assert missing == [*logs, "table.md, which needs the step times in the same folder"]
+    done = run(machine, script, "--out", results, "--resume", "--budget", "200", "machine", "tests", LIMIT="3")
+    assert "gpu.txt" not in done.stdout, done.stdout
+    slow = "FAILED (more than 3 s)"
+    ran = [(logs[0], slow), ("tests/nms_test/Nms.Hangs.log", slow), (logs[1], "passed")]
+    assert list(summary_of(results).items())[-3:] == ran
+    summary = (results / "summary.txt").read_text()
+    run(machine, script, "--out", results, "--resume", "machine", "tests")
+    assert (results / "summary.txt").read_text() == summary
+
+
+def test_a_machine_without_a_gpu_ends_each_step(machine):
+    refuses = "[[ $2 == --list ]] && echo Nms.Cuda && exit; echo 'This program needs a GPU: none' >&2; exit 3"
+    gpu = unpacked(machine, PASSES | {"nms_test": refuses})
+    for _ in range(2):  # the second time, with --resume, as the first
+        done = run(machine, gpu / "first_run.sh", "--resume", "tests", "times", "sanitizers")
+        assert done.returncode == 1 and "needs a GPU: none" in done.stdout, done.stdout
+        logs = "tests/nms_test.log", "times/nms_test.jsonl", "sanitizers/nms_test.memcheck.log"
+        assert summary_of(machine / "gpu_results") == dict.fromkeys(logs, "FAILED (no GPU for it)")
 
 
 def test_a_machine_without_tools(machine):

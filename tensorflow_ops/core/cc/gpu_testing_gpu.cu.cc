@@ -74,6 +74,15 @@ std::vector<double> Milliseconds(const std::function<Error()>& run) {
 
 #endif
 
+namespace {
+__global__ void DoNothing() {}
+}  // namespace
+
+Error GpuError() {
+  const Error error = Launch(Gpu(), 1, 1, DoNothing);
+  return error != nullptr ? error : WaitForGpu();
+}
+
 void TimeOnGpu(const std::string& name, int64_t num_bytes,
                int64_t scratch_bytes,
                const std::function<Error(const Gpu&)>& run) {

@@ -186,7 +186,7 @@ int RunTests(const Selection& selection) {
 // Usage: TEST [--gpu] [--list] [PART_OF_A_NAME | =NAME]
 //        TEST [--gpu] --benchmark[=PART_OF_A_NAME]
 //
-//   --gpu   only what runs on a GPU
+//   --gpu   only what runs on a GPU; without one for it, exits with status 3
 //   --list  prints names instead
 //
 // Bazel sets the variable for --test_filter.
@@ -215,6 +215,13 @@ int main(int argc, char** argv) {
       selection.filter = rest + (*rest == '=');
     } else {
       selection.filter = argv[i];
+    }
+  }
+  // Otherwise each test would say so, after it computed what it expects.
+  if (selection.only_gpu && !selection.list && testing::GpuError) {
+    if (const Error error = testing::GpuError()) {
+      std::fprintf(stderr, "This program needs a GPU: %s\n", error);
+      return 3;
     }
   }
   return benchmark ? testing::RunBenchmarks(selection)

@@ -166,6 +166,10 @@ bool HaveSameBits(const std::vector<T, A>& a, const std::vector<T, B>& b) {
 // null.
 __attribute__((weak)) Error WaitForGpu();
 
+// Returns null, or why this machine does not run the program's kernels. Also in
+// gpu_testing_gpu.cu.cc.
+__attribute__((weak)) Error GpuError();
+
 }  // namespace tfo::testing
 
 #define TFO_REGISTER_TEST(suite, name, kind)                           \
