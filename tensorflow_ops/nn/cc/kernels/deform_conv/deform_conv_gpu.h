@@ -206,7 +206,7 @@ __device__ Pack<T, kPackSize<T>> SampleEach(const DeformConvInputs<T>& args,
                                             SharedTaps<C>* taps) {
   Pack<T, kPackSize<T>> samples = {};
   Segment segment;
-// Unrolled, it spills registers.
+  // Unrolled, it spills registers.
 #pragma unroll 1
   for (int i = 0; i < kPackSize<T>; ++i, ++column) {
     if (column >= sizes.depth) continue;
