@@ -71,7 +71,10 @@ run() {
   local name=$1 limit=$2 log=$out/$1 start=$SECONDS status=0 is_cut=
   shift 2
   result=$(sed -n "s|, [0-9]* s: $name\$||p" "$out/summary.txt")
-  [[ ! $result ]] || { [[ $result == passed ]] && return; return 1; }
+  if [[ $result ]]; then
+    [[ $result == passed ]]
+    return
+  fi
   result=passed
   # 15 s for a program that does not end by itself, and for the archive.
   ((budget > 0 && budget - SECONDS - 15 < limit)) && is_cut=1 limit=$((budget - SECONDS - 15))
@@ -88,7 +91,7 @@ run() {
     3) result="FAILED (no GPU for it)" ;;
     124 | 137)
       # What is only slow did not fail.
-      [[ $is_cut ]] && result=missing || result="FAILED (more than $limit s)"
+      if [[ $is_cut ]]; then result=missing; else result="FAILED (more than $limit s)"; fi
       ;;
     *) result="FAILED (status $status)" ;;
   esac

@@ -233,7 +233,8 @@ def test_a_budget_and_what_it_left(machine):
     gpu = unpacked(machine, PASSES | hangs)
     results = machine / "results"
     script, logs = gpu / "first_run.sh", ["tests/nms_test.log", "tests/zero_out_test.log"]
-    done = run(machine, script, "--out", results, "--budget", "24", "machine", "tests", "peers")
+    run(machine, script, "--out", results, "machine")
+    done = run(machine, script, "--out", results, "--resume", "--budget", "24", "tests", "peers")
     assert done.returncode == 1, done.stdout
     missing = [name for name, result in summary_of(results).items() if result == "missing"]
     assert missing == [*logs, "table.md, which needs the step times in the same folder"]

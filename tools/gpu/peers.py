@@ -299,7 +299,7 @@ def gradient_of(function, *inputs):
 
 
 def parts_of(name):
-    """Returns the parts of a benchmark's name such as "float32 box_iou [8, 8] giou": dtype, kernel, the rest, numbers."""
+    """Returns a name's parts, such as those of "float32 box_iou [8, 8] giou": dtype, kernel, the rest, its numbers."""
     parts = re.match(r"((?:int|b?float)\d+ )?(\w+) *((?:int|b?float)\d+ )?(.*)", name).groups()
     dtype, kernel, rest = (parts[0] or parts[2] or "").strip(), parts[1], parts[3]
     return dtype, kernel, rest, [int(n) for n in re.findall(r"\d+", rest)]
