@@ -24,6 +24,8 @@ namespace {
 std::vector<double> Milliseconds(const std::function<Error()>&) { return {}; }
 }  // namespace
 
+Error GpuError() { return nullptr; }
+
 #else
 
 Error WaitForGpu() {
@@ -70,18 +72,18 @@ std::vector<double> Milliseconds(const std::function<Error()>& run) {
   return times;
 }
 
-}  // namespace
-
-#endif
-
-namespace {
 __global__ void DoNothing() {}
+
 }  // namespace
 
 Error GpuError() {
-  const Error error = Launch(Gpu(), 1, 1, DoNothing);
-  return error != nullptr ? error : WaitForGpu();
+  DoNothing<<<1, 1>>>();
+  cudaError_t error = cudaGetLastError();
+  if (error == cudaSuccess) error = cudaDeviceSynchronize();
+  return gpu_mirror::ToError(error);
 }
+
+#endif
 
 void TimeOnGpu(const std::string& name, int64_t num_bytes,
                int64_t scratch_bytes,
