@@ -1,5 +1,7 @@
 // The CUDA kernels of attention.
 #include <algorithm>
+#include <optional>
+#include <string>
 #include <utility>
 
 #include "tensorflow_ops/nn/cc/kernels/attention/attention_checks_testing.h"
@@ -224,16 +226,22 @@ TFO_CUDA_TEST(Attention, TooManyKeysAreAnError) {
   TFO_EXPECT(AttentionGrad(Gpu(), outputs.GradArgs(p)) != nullptr);
 }
 
+// Keys are as many as queries, if not said otherwise; peers.py reads the names.
 template <typename T>
 void TimeKernels(int64_t batch, int64_t queries, int64_t heads, int64_t depth,
-                 bool causal) {
+                 std::optional<int> option = {}, int64_t keys = 0,
+                 int64_t key_heads = 0) {
   const int64_t t = BenchmarkSize(queries);
-  Problem<T> p = MakeProblem<T>({batch, t, t, heads, heads, depth, depth});
-  if (causal) AddOption(0, &p);
+  std::string of = Text(" ", NameOf<T>(), " ", batch, " x ", queries,
+                        " queries, ", heads, " heads, depth ", depth);
+  if (keys > 0) of += Text(", ", keys, " keys, ", key_heads, " key heads");
+  Problem<T> p =
+      keys > 0 ? MakeProblem<T>({batch, t, BenchmarkSize(keys), heads,
+                                 key_heads, depth, depth})
+               : MakeProblem<T>({batch, t, t, heads, heads, depth, depth});
+  if (option.has_value()) AddOption(*option, &p);
+  of += p.options;
   Outputs<T> outputs(p);
-  const std::string of =
-      Text(" ", NameOf<T>(), " ", batch, " x ", queries, " queries, ", heads,
-           " heads, depth ", depth, p.options);
   const int64_t num_bytes =
       (p.query.size() + p.key.size() + p.value.size() + p.d_output.size()) *
       sizeof(T);
@@ -247,11 +255,15 @@ void TimeKernels(int64_t batch, int64_t queries, int64_t heads, int64_t depth,
 }
 
 TFO_BENCHMARK(Attention, KernelsOfModels) {
-  for (bool causal : {false, true}) {
-    TimeKernels<Half>(4, 4096, 16, 64, causal);
-    TimeKernels<Half>(4, 4096, 16, 128, causal);
-    TimeKernels<float>(4, 2048, 16, 64, causal);
+  constexpr int kCausal = 0, kKeyLengths = 10;
+  for (const auto& option : {std::optional<int>(), std::optional(kCausal)}) {
+    TimeKernels<Half>(4, 4096, 16, 64, option);
+    TimeKernels<BFloat16>(4, 4096, 16, 64, option);
+    TimeKernels<Half>(4, 4096, 16, 128, option);
+    TimeKernels<float>(4, 2048, 16, 64, option);
   }
+  TimeKernels<Half>(4, 4096, 16, 64, kKeyLengths);
+  TimeKernels<Half>(1, 1, 32, 128, {}, 8192, 8);
 }
 
 }  // namespace
