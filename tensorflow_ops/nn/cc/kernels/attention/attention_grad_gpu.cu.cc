@@ -697,9 +697,12 @@ Error EnqueueToOperands(const Gpu& gpu, const AttentionGradArgs<T>& args,
         const int64_t d_values =
             args.key_rows * args.key_heads * args.value_depth;
         const int64_t sums = query_sums.size(args.heads);
-        query_sums.first = static_cast<C*>(gpu.scratch) + SizeOfTerms(args);
-        splits.d_key = query_sums.first + sums;
-        splits.d_value = splits.d_key + splits.count * d_keys;
+        C* const after_terms = static_cast<C*>(gpu.scratch) + SizeOfTerms(args);
+        if (sums > 0) query_sums.first = after_terms;
+        if (splits.count > 1) {
+          splits.d_key = after_terms + sums;
+          splits.d_value = splits.d_key + splits.count * d_keys;
+        }
         to_queries = query_sums;
         Error error = EnqueueZeros(gpu, query_sums.first, sums * sizeof(C));
         if (error != nullptr) return error;
