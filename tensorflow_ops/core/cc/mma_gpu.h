@@ -65,11 +65,13 @@ void MultiplyAdd(const uint32_t (&a)[kDepth / 4],
   }
 }
 
-// mma.m16n8k8 of TF32 numbers: floats without their last 13 bits.
-inline void MultiplyAddTf32(const uint32_t (&a)[4], const uint32_t (&b)[2],
+// Three mma.m16n8k8 of TF32 numbers, floats without their last 13 bits, by one
+// exchange: of these parts of a and b.
+inline void MultiplyAddTf32(const uint32_t (&a)[2][4],
+                            const uint32_t (&b)[2][2], const int (&parts)[3][2],
                             float (&c)[4]) {
   struct Factors {
-    uint32_t a[4], b[2];
+    uint32_t a[2][4], b[2][2];
   } mine;
   std::memcpy(mine.a, a, sizeof(a));
   std::memcpy(mine.b, b, sizeof(b));
@@ -81,11 +83,19 @@ inline void MultiplyAddTf32(const uint32_t (&a)[4], const uint32_t (&b)[2],
     return number;
   };
   const int lane = thread_index.x % kWarpSize;
-  for (int k = 0; k < 8; ++k) {
-    const Factors left = of_warp[lane / 4 * 4 + k % 4];
-    for (int i = 0; i < 4; ++i) {
-      const Factors right = of_warp[(lane % 4 * 2 + i % 2) * 4 + k % 4];
-      c[i] += value(left.a[k / 4 * 2 + i / 2]) * value(right.b[k / 4]);
+  Factors left[4], right[4][2];
+  for (int k = 0; k < 4; ++k) {
+    left[k] = of_warp[lane / 4 * 4 + k];
+    for (int i = 0; i < 2; ++i) {
+      right[k][i] = of_warp[(lane % 4 * 2 + i) * 4 + k];
+    }
+  }
+  for (const auto& [of_a, of_b] : parts) {
+    for (int k = 0; k < 8; ++k) {
+      for (int i = 0; i < 4; ++i) {
+        c[i] += value(left[k % 4].a[of_a][k / 4 * 2 + i / 2]) *
+                value(right[k % 4][i % 2].b[of_b][k / 4]);
+      }
     }
   }
 }
@@ -164,21 +174,24 @@ __device__ void MultiplyAddInParts(const uint32_t (&a)[4],
   for (int i = 0; i < 4; ++i) split(a[i], &a_parts[0][i], &a_parts[1][i]);
 #pragma unroll
   for (int i = 0; i < 2; ++i) split(b[i], &b_parts[0][i], &b_parts[1][i]);
+  constexpr int kParts[3][2] = {{kSwapped ? 0 : 1, kSwapped ? 1 : 0},
+                                {kSwapped ? 1 : 0, kSwapped ? 0 : 1},
+                                {0, 0}};
+#ifdef TFO_CUDA_EMULATION
+  cuda_emulation::MultiplyAddTf32(a_parts, b_parts, kParts, c);
+#elif TFO_GPU_ARCH >= 800
 #pragma unroll
   for (int product = 0; product < 3; ++product) {
-    const uint32_t (&left)[4] = a_parts[product == (kSwapped ? 1 : 0)];
-    const uint32_t (&right)[2] = b_parts[product == (kSwapped ? 0 : 1)];
-#ifdef TFO_CUDA_EMULATION
-    cuda_emulation::MultiplyAddTf32(left, right, c);
-#elif TFO_GPU_ARCH >= 800
+    const uint32_t (&left)[4] = a_parts[kParts[product][0]];
+    const uint32_t (&right)[2] = b_parts[kParts[product][1]];
     asm volatile(
         "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 "
         "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
         : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
         : "r"(left[0]), "r"(left[1]), "r"(left[2]), "r"(left[3]), "r"(right[0]),
           "r"(right[1]));
-#endif
   }
+#endif
 }
 
 // Loads N (1, 2 or 4) matrices [8, 8] of 16-bit values from shared memory, one

@@ -259,13 +259,14 @@ void CheckGpu(const Problem<T>& p, const Caller& caller = {}) {
   const Case of_test = CaseOf(p, caller);
   const Result expected = Reference(p);
   const auto [fast, deterministic] = Gpus();
-  Outputs<T> one(p), two(p), three(p);
+  Outputs<T> one(p), two(p);
   ComputeOnGpu(fast, p, &one);
   one.Expect(expected);
   ComputeOnGpu(deterministic, p, &two);
   two.Expect(expected);
-  ComputeOnGpu(deterministic, p, &three);
-  TFO_EXPECT(three.Equals(two));
+  // Only gradients to 16-bit queries differ.
+  if (sizeof(T) == 2) ComputeOnGpu(deterministic, p, &one);
+  TFO_EXPECT(two.Equals(one));
 }
 
 // The same as Check where results are NaN or infinite: those of the reference
