@@ -98,14 +98,6 @@ class CheckValuesOp : public OpKernel {
  private:
   absl::Status Invalid(const Tensor& values, const Tensor& valid,
                        int64_t element) const {
-    std::string place;
-    int64_t rest = element;
-    for (int i = valid.dims() - 1; i >= 0; --i) {
-      const int64_t size = valid.dim_size(i);
-      place = absl::StrCat(rest % size, place.empty() ? "" : ",", place);
-      rest /= size;
-    }
-    if (!place.empty()) place = absl::StrCat("[", place, "]");
     Tensor rows;
     const int64_t count = valid.NumElements();
     if (!rows.CopyFrom(values, {count, values.NumElements() / count})) {
@@ -116,8 +108,9 @@ class CheckValuesOp : public OpKernel {
     if (valid.dims() == values.dims()) row = row.SubSlice(0);
     const std::string value = absl::StrReplaceAll(
         row.SummarizeValue(kMaxPrinted, /*print_v2=*/true), {{" ", ","}});
-    return absl::InvalidArgumentError(absl::StrCat(
-        argument_, place, " is ", value, ", expected ", expected_));
+    return absl::InvalidArgumentError(
+        absl::StrCat(argument_, PlaceText(valid, element), " is ", value,
+                     ", expected ", expected_));
   }
 
   std::string argument_, expected_;

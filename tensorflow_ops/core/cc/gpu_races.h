@@ -206,23 +206,22 @@ inline void PrintRace(Access access, const Accesses& mine, Access other,
 
 }  // namespace tfo::cuda_emulation
 
-#define TFO_REPORTS(NAME, BYTES, ACCESS)                                   \
-  [[gnu::no_sanitize_thread]] void __tsan_##NAME(void* at) {               \
-    if (::tfo::cuda_emulation::fiber == nullptr) return;                   \
-    ::tfo::cuda_emulation::Check(at, BYTES, ::tfo::cuda_emulation::ACCESS, \
-                                 __builtin_return_address(0));             \
+#define TFO_REPORTS(NAME, BYTES, ACCESS)                               \
+  [[gnu::no_sanitize_thread]] void __tsan_##NAME(void* at) {           \
+    ::tfo::cuda_emulation::ReportAccess(at, BYTES,                     \
+                                        ::tfo::cuda_emulation::ACCESS, \
+                                        __builtin_return_address(0));  \
   }
 #define TFO_REPORTS_OF(BYTES)                             \
   TFO_REPORTS(read##BYTES, BYTES, kRead)                  \
   TFO_REPORTS(write##BYTES, BYTES, kWrite)                \
   TFO_REPORTS(volatile_read##BYTES, BYTES, kVolatileRead) \
   TFO_REPORTS(volatile_write##BYTES, BYTES, kAtomic)
-#define TFO_REPORTS_RANGE(NAME, ACCESS)                                   \
-  [[gnu::no_sanitize_thread]] void __tsan_##NAME##_range(void* at,        \
-                                                         long size) {     \
-    if (::tfo::cuda_emulation::fiber == nullptr) return;                  \
-    ::tfo::cuda_emulation::Check(at, size, ::tfo::cuda_emulation::ACCESS, \
-                                 __builtin_return_address(0));            \
+#define TFO_REPORTS_RANGE(NAME, ACCESS)                                        \
+  [[gnu::no_sanitize_thread]] void __tsan_##NAME##_range(void* at,             \
+                                                         long size) {          \
+    ::tfo::cuda_emulation::ReportAccess(                                       \
+        at, size, ::tfo::cuda_emulation::ACCESS, __builtin_return_address(0)); \
   }
 
 extern "C" {

@@ -195,4 +195,14 @@ absl::Status CheckValueType(::tensorflow::OpKernelConstruction* ctx,
                    " for this T, got ", ::tensorflow::DataTypeString(got)));
 }
 
+std::string PlaceText(const ::tensorflow::Tensor& tensor, int64_t element) {
+  std::string place;
+  for (int d = tensor.dims() - 1; d >= 0; --d) {
+    const int64_t size = tensor.dim_size(d);
+    place = absl::StrCat(element % size, place.empty() ? "" : ",", place);
+    element /= size;
+  }
+  return place.empty() ? "" : absl::StrCat("[", place, "]");
+}
+
 }  // namespace tfo

@@ -188,6 +188,9 @@ absl::Status ReadShapeInput(::tensorflow::shape_inference::InferenceContext* c,
 absl::Status CheckValueType(::tensorflow::OpKernelConstruction* ctx,
                             ::tensorflow::DataType value);
 
+// Where an element is, for errors: "[0,2]", or "" in a scalar.
+std::string PlaceText(const ::tensorflow::Tensor& tensor, int64_t element);
+
 // The DataType of the algorithms' types.
 template <typename T>
 struct DataTypeOf;

@@ -29,7 +29,7 @@ def check_keras():
     """Raises ImportError unless the private functions of the installed Keras are known."""
     major, minor = keras.__version__.split(".")[:2]
     first, last = _KERAS_MINORS[0], _KERAS_MINORS[-1]
-    if major != "3" or not first <= int(minor) <= last:
+    if major != "3" or int(minor) not in _KERAS_MINORS:
         raise ImportError(
             f"tfo.layers.use_fused_ops and attention in tfo.layers override private functions of Keras 3.{first} to "
             f'3.{last}, and Keras {keras.__version__} is installed. Either install one of these: pip install "keras>='
@@ -42,13 +42,12 @@ def _hub_is_known():
     version = getattr(sys.modules.get("keras_hub"), "__version__", None)
     if version is None:
         return True
-    first, last = _HUB_MINORS[0], _HUB_MINORS[-1]
     major, minor = version.split(".")[:2]
-    if major == "0" and first <= int(minor) <= last:
+    if major == "0" and int(minor) in _HUB_MINORS:
         return True
     warnings.warn(
-        f"tfo.layers.use_fused_ops knows the private functions of keras-hub 0.{first} to 0.{last}, and {version} is "
-        "imported: it replaces functions of Keras only.",
+        f"tfo.layers.use_fused_ops knows the private functions of keras-hub 0.{_HUB_MINORS[0]} to 0.{_HUB_MINORS[-1]}, "
+        f"and {version} is imported: it replaces functions of Keras only.",
         RuntimeWarning,
         stacklevel=3,
     )

@@ -1,5 +1,5 @@
 // The OpKernel of LinearSumAssignment.
-#include <string>
+#include <type_traits>
 
 #include "absl/strings/str_cat.h"
 #include "tensorflow_ops/core/cc/op_util.h"
@@ -15,17 +15,9 @@ absl::Status CheckCounts(const Tensor& counts, int64_t columns) {
   for (int64_t i = 0; i < counts.NumElements(); ++i) {
     const int64_t count = Data<int64_t>(counts)[i];
     if (count >= 0 && count <= columns) continue;
-    std::string place;
-    int64_t rest = i;
-    for (int d = counts.dims() - 1; d >= 0; --d) {
-      place = absl::StrCat(rest % counts.dim_size(d),
-                           d + 1 < counts.dims() ? "," : "", place);
-      rest /= counts.dim_size(d);
-    }
-    if (!place.empty()) place = absl::StrCat("[", place, "]");
     return absl::InvalidArgumentError(
-        absl::StrCat("counts", place, " is ", count, ", expected [0, ", columns,
-                     "]: the columns of costs"));
+        absl::StrCat("counts", PlaceText(counts, i), " is ", count,
+                     ", expected [0, ", columns, "]: the columns of costs"));
   }
   return absl::OkStatus();
 }
