@@ -1,5 +1,6 @@
 // The CUDA kernels of attention.
 #include <algorithm>
+#include <limits>
 #include <optional>
 #include <string>
 #include <utility>
@@ -164,6 +165,20 @@ TFO_CUDA_TEST(Attention, KernelsDoNotOverflow) {
 TFO_CUDA_TEST(Attention, KernelsOfHugeScoresEqualDoubleLoops) {
   CheckHugeScores<float, Gpu>(24);
   CheckHugeScores<BFloat16, Gpu>();
+}
+
+// TF32 has no number as large: a product with 0 is NaN there.
+TFO_CUDA_TEST(Attention, KernelsOfTheGreatestNumbersEqualDoubleLoops) {
+  constexpr int kDepth = 4;
+  for (bool is_key : {true, false}) {
+    Problem<float> p = MakeProblem<float>({1, 20, 40, 1, 1, kDepth, kDepth});
+    GpuVector<float>& factors = is_key ? p.query : p.d_output;
+    for (size_t i = 0; i < factors.size(); i += kDepth) factors[i] = 0;
+    (is_key ? p.key : p.value)[5 * kDepth] = std::numeric_limits<float>::max();
+    AddBias(0, &p);
+    p.options += is_key ? " a great key" : " a great value";
+    CheckGpu(p);
+  }
 }
 
 TFO_CUDA_TEST(Attention, KernelsOfSaturatedSoftcapsEqualDoubleLoops) {

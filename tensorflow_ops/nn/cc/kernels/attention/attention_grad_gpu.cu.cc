@@ -1,28 +1,15 @@
-// Gradients of attention: kernels that own keys, queries, or a part of the bias
-// compute the weights again. With tensor cores those that own keys also add to
-// the gradients to queries, in any order, unless gpu.deterministic: five
-// products of each tile instead of seven.
-#include <algorithm>
-#include <type_traits>
+// Gradients of attention: kernels that own keys or queries compute the weights
+// again. With tensor cores those that own keys also add to the gradients to
+// queries, in any order, unless gpu.deterministic: five products of each tile
+// instead of seven.
+#include "tensorflow_ops/nn/cc/kernels/attention/attention_grad_gpu.h"
 
-#include "tensorflow_ops/nn/cc/kernels/attention/attention_gpu.h"
-#include "tensorflow_ops/nn/cc/kernels/attention/attention_scores_gpu.h"
-#include "tensorflow_ops/nn/cc/kernels/attention/attention_tiles_gpu.h"
+#include <algorithm>
 
 namespace tfo {
 namespace {
 
 using namespace attention;  // NOLINT: the kernels' own header
-
-template <typename T>
-inline constexpr int kColumns = sizeof(T) == sizeof(double) ? 16 : 32;
-template <typename T>
-inline constexpr int kFragments = kColumns<T> / 8;
-constexpr int kSlots = 4;
-template <typename T>
-using GradBuffers = Buffers<T, kColumns<T>, kSlots>;
-template <typename T>
-using GradSteps = Steps<T, kColumns<T>, kSlots>;
 
 // Writes the terms of each query in the order of log_sum_exp; delta is d_output
 // . output - d_log_sum_exp. A warp has a query.
@@ -51,108 +38,6 @@ __global__ void __launch_bounds__(kThreads)
     const int64_t at = FirstSum(args, example, head) + t;
     if (args.d_log_sum_exp != nullptr) sum -= args.d_log_sum_exp[at];
     terms[at] = {args.log_sum_exp[at], sum};
-  }
-}
-
-// What gradients of an example and head are computed from.
-template <typename T>
-struct Inputs {
-  using C = Accumulator<T>;
-  Matrix<T> queries, keys, values, d_outputs;
-  const Terms<C>* terms;  // of the queries
-
-  __device__ Inputs(const AttentionGradArgs<T>& args, const Options& options,
-                    const Example& example, int64_t head,
-                    const Terms<C>* all_terms)
-      : queries(QueryRows(args, example, head, args.query, args.depth,
-                          options.depth_packs)),
-        keys(KeyRows(args, example, head, args.key, args.depth,
-                     options.depth_packs)),
-        values(KeyRows(args, example, head, args.value, args.value_depth,
-                       options.value_depth_packs)),
-        d_outputs(QueryRows(args, example, head, args.d_output,
-                            args.value_depth, options.value_depth_packs)),
-        terms(all_terms + FirstSum(args, example, head)) {}
-
-  // Loads those of the thread's two rows.
-  __device__ void LoadTerms(int first_query, Terms<C> (&of_rows)[2]) const {
-#pragma unroll
-    for (int m = 0; m < 2; ++m) {
-      const int t = first_query + FragmentRow(2 * m);
-      of_rows[m] = t < queries.rows ? terms[t] : Terms<C>();
-    }
-  }
-};
-
-// Replaces products of queries and keys by weights after the dropout, and
-// products of d_outputs and values by the gradients to the scores, or to scale
-// * product: for a fragment, whose rows and columns begin at `row` and
-// `column`. kScored: the products of queries and keys are scores already, and
-// there is no dropout. `terms`: of the thread's two queries.
-template <bool kRowsAreKeys, bool kScored, typename T, typename C>
-__device__ void DifferentiateFragment(const Pairs<T>& pairs,
-                                      const Terms<C> (&terms)[2], int row,
-                                      int column, bool to_products,
-                                      C (&weights)[4], C (&d)[4]) {
-  uint32_t word = 0;
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    const int r = row + FragmentRow(i), c = column + FragmentColumn(0, i);
-    const int t = kRowsAreKeys ? c : r, j = kRowsAreKeys ? r : c;
-    C slope = 1;
-    const C score =
-        kScored ? weights[i] : pairs.Score(weights[i], t, j, &slope);
-    const auto& [lse, delta] = terms[kRowsAreKeys ? i % 2 : i / 2];
-    const C power = Exp2((score - lse) * static_cast<C>(kLog2OfE));
-    const C weight = score == kNoScore<C> ? C(0) : power;
-    weights[i] = weight;
-    if (!kScored && pairs.has_dropout()) {
-      // Keys j and j + 1 share a word if j is even, as SeenKeys begins.
-      if (kRowsAreKeys || i % 2 == 0) word = pairs.DropoutWord(t, j);
-      d[i] = pairs.Drop(word, j, d[i]);
-      weights[i] = pairs.Drop(word, j, weight);
-    }
-    d[i] = weight == 0 ? C(0) : weight * (d[i] - delta);
-    if (!kScored && to_products && weight != 0) d[i] *= slope;
-  }
-}
-// terms: of the thread's two rows or, if they are keys, of all columns. Bits of
-// the mask are of the columns or, if the rows are keys, of those.
-template <bool kRowsAreKeys, typename T, int N, typename C>
-__device__ void Differentiate(const Pairs<T>& pairs, const Terms<C>* terms,
-                              int row, int column, uint64_t key_bits,
-                              bool to_products, C (&products)[N][4],
-                              C (&d_weights)[N][4]) {
-  const auto differentiate = [&](auto scored, int n, C(&weights)[4], C(&d)[4]) {
-    const int at = kRowsAreKeys ? FragmentColumn(n, 0) : 0;
-    const Terms<C> of_two[2] = {terms[at], terms[at + 1]};
-    DifferentiateFragment<kRowsAreKeys, scored>(
-        pairs, of_two, row, column + 8 * n, to_products, weights, d);
-  };
-  const int warp_row = row + WarpRow();
-  if (!pairs.has_dropout() && !pairs.has_softcap()) {
-    if (kRowsAreKeys ? pairs.ArePlain(column, 8 * N, warp_row, 16, key_bits)
-                     : pairs.ArePlain(warp_row, 16, column, 8 * N, key_bits)) {
-#pragma unroll
-      for (int n = 0; n < N; ++n) {
-#pragma unroll
-        for (int i = 0; i < 4; ++i)
-          products[n][i] = pairs.Plain(products[n][i]);
-      }
-    } else {
-      pairs.template SetScores<kRowsAreKeys>(row, column, key_bits, products);
-    }
-#pragma unroll
-    for (int n = 0; n < N; ++n) {
-      differentiate(std::true_type(), n, products[n], d_weights[n]);
-    }
-    return;
-  }
-#pragma unroll 1
-  for (int n = 0; n < N; ++n) {
-    differentiate(std::false_type(), n, products[0], d_weights[0]);
-    Rotate(products);
-    Rotate(d_weights);
   }
 }
 
@@ -455,170 +340,6 @@ __global__ void __launch_bounds__(kThreads, (kMinBlocks<T, kWidth>))
   }
 }
 
-// A tile of the gradient to the bias, which adds what was broadcast. Its dims
-// are those of the bias, which are 1 or the operands'.
-struct BiasTiles {
-  int64_t batch, heads, queries, keys;
-
-  explicit BiasTiles(const AttentionSpec& spec, const AttentionStrides& strides,
-                     int columns)
-      : batch(strides.batch != 0 ? spec.batch : 1),
-        heads(strides.head != 0 ? spec.heads : 1),
-        queries(strides.query != 0 ? DivideUp(spec.queries, kRows) : 1),
-        keys(strides.key != 0 ? DivideUp(spec.keys, columns) : 1) {}
-  __host__ __device__ int64_t count() const {
-    return batch * heads * queries * keys;
-  }
-};
-
-// The places of a dim that the owner of [own, own + size) adds.
-__device__ inline Range AddedTo(int64_t stride, int own, int size,
-                                int64_t count) {
-  const int n = static_cast<int>(count);
-  if (stride == 0) return {0, n};
-  return {own, own + size < n ? own + size : n};
-}
-
-// Writes sums of a tile as the gradient to a bias without dims of queries or
-// keys, or both; `shared` has space for kRows values, and for a row of columns
-// of each warp.
-template <int N, typename T, typename C>
-__device__ void WriteBroadcastBias(C (&sums)[N][4], C* shared,
-                                   const AttentionStrides& strides,
-                                   int64_t queries, int64_t keys, T* to) {
-  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  if (strides.key == 0) {
-#pragma unroll
-    for (int m = 0; m < 2; ++m) {
-      C sum = 0;
-#pragma unroll
-      for (int n = 0; n < N; ++n) sum += sums[n][2 * m] + sums[n][2 * m + 1];
-#pragma unroll
-      for (int lanes = 1; lanes < 4; lanes *= 2) {
-        sum += __shfl_xor_sync(kAllLanes, sum, lanes);
-      }
-      if (lane % 4 == 0) shared[FragmentRow(2 * m)] = sum;
-    }
-    __syncthreads();
-    if (strides.query != 0) {
-      if (threadIdx.x < kRows && threadIdx.x < queries) {
-        to[threadIdx.x * strides.query] = Narrow<T>(shared[threadIdx.x]);
-      }
-    } else if (threadIdx.x == 0) {
-      C sum = 0;
-      for (int row = 0; row < kRows; ++row) sum += shared[row];
-      *to = Narrow<T>(sum);
-    }
-  } else {
-#pragma unroll
-    for (int n = 0; n < N; ++n) {
-#pragma unroll
-      for (int x = 0; x < 2; ++x) {
-        C sum = sums[n][x] + sums[n][2 + x];
-#pragma unroll
-        for (int lanes = 4; lanes < 32; lanes *= 2) {
-          sum += __shfl_xor_sync(kAllLanes, sum, lanes);
-        }
-        if (lane < 4) shared[warp * 8 * N + FragmentColumn(n, x)] = sum;
-      }
-    }
-    __syncthreads();
-    if (threadIdx.x < 8 * N && threadIdx.x < keys) {
-      C sum = 0;
-#pragma unroll
-      for (int w = 0; w < kThreads / 32; ++w) {
-        sum += shared[w * 8 * N + threadIdx.x];
-      }
-      to[threadIdx.x * strides.key] = Narrow<T>(sum);
-    }
-  }
-  __syncthreads();
-}
-
-template <typename T, typename C = Accumulator<T>>
-__global__ void __launch_bounds__(kThreads)
-    ToBias(const __grid_constant__ AttentionGradArgs<T> args,
-           const __grid_constant__ Options options,
-           const __grid_constant__ BiasTiles tiles, const Terms<C>* terms) {
-  constexpr int N = kFragments<T>;
-  __shared__ GradBuffers<T> buffers;
-  __shared__ C shared[kThreads / 32 * kColumns<T>];
-  static_assert(kThreads / 32 * kColumns<T> >= kRows);
-  __shared__ Pairs<T> pairs;
-  GradSteps<T> steps(&buffers);
-  const AttentionStrides& strides = args.bias_strides;
-  const int64_t count = tiles.count();
-  for (int64_t i = blockIdx.x; i < count; i += gridDim.x) {
-    const int own_key = static_cast<int>(i % tiles.keys) * kColumns<T>;
-    const int own_query =
-        static_cast<int>(i / tiles.keys % tiles.queries) * kRows;
-    const int64_t own_head = i / tiles.keys / tiles.queries % tiles.heads;
-    const int64_t own_batch = i / tiles.keys / tiles.queries / tiles.heads;
-    C sums[N][4];
-    const Range batch =
-        AddedTo(strides.batch, static_cast<int>(own_batch), 1, args.batch);
-    const Range heads =
-        AddedTo(strides.head, static_cast<int>(own_head), 1, args.heads);
-#pragma unroll 1
-    for (bool careful = false;; careful = true) {
-      Clear(sums);
-      for (int b = batch.begin; b < batch.end; ++b) {
-        const Example example = ExampleOf(args, b);
-        const Range queries =
-            AddedTo(strides.query, own_query, kRows, example.queries);
-        for (int head = heads.begin; head < heads.end; ++head) {
-          pairs.Set(args, options.threshold, example, head, false);
-          const Inputs<T> inputs(args, options, example, head, terms);
-          const Phase<T> phases[] = {DotPhase(inputs.queries, inputs.keys),
-                                     DotPhase(inputs.d_outputs, inputs.values)};
-          for (int t = queries.begin; t < queries.end; t += kRows) {
-            Range keys = pairs.Unmasked(pairs.SeenKeys(t, kRows));
-            if (strides.key != 0) {
-              if (keys.end <= own_key || keys.begin >= own_key + kColumns<T>) {
-                continue;
-              }
-              keys = {own_key, own_key + 1};
-            }
-            steps.Begin(phases, t, keys.begin, keys.end, careful);
-            Terms<C> of_rows[2];
-            inputs.LoadTerms(t, of_rows);
-            for (int key = keys.begin; key < keys.end; key += kColumns<T>) {
-              const uint64_t key_bits =
-                  pairs.template KeyBits<kColumns<T>>(key);
-              C weights[1][N][4], d_scores[1][N][4];
-              Clear(weights[0]);
-              Clear(d_scores[0]);
-              AddDotPhase<T, false>(static_cast<int>(args.depth), &steps,
-                                    weights);
-              AddDotPhase<T, false>(static_cast<int>(args.value_depth), &steps,
-                                    d_scores);
-              Differentiate<false>(pairs, of_rows, t, key, key_bits, false,
-                                   weights[0], d_scores[0]);
-#pragma unroll
-              for (int n = 0; n < N; ++n) {
-#pragma unroll
-                for (int x = 0; x < 4; ++x) sums[n][x] += d_scores[0][n][x];
-              }
-            }
-          }
-        }
-      }
-      if (!kHasParts<T> || careful || !AnyNonFinite(sums)) break;
-    }
-    T* const to = args.d_bias + own_batch * strides.batch +
-                  own_head * strides.head + own_query * strides.query +
-                  own_key * strides.key;
-    const int64_t queries = args.queries - own_query;
-    const int64_t keys = args.keys - own_key;
-    if (strides.query == 0 || strides.key == 0) {
-      WriteBroadcastBias(sums, shared, strides, queries, keys, to);
-    } else {
-      WriteRows(sums, {C(1), C(1)}, static_cast<int>(queries),
-                static_cast<int>(keys), false, strides.query, to);
-    }
-  }
-}
-
 // The gradient to a sink. A block has a head.
 template <typename T, typename C = Accumulator<T>>
 __global__ void __launch_bounds__(kThreads)
@@ -767,9 +488,7 @@ Error AttentionGrad(const Gpu& gpu, const AttentionGradArgs<T>& args) {
     error = EnqueueToOperands(gpu, args, options, found);
   }
   if (error == nullptr && args.d_bias != nullptr) {
-    const BiasTiles tiles(args, args.bias_strides, kColumns<T>);
-    error = Launch(gpu, GridSize(tiles.count()), kThreads, ToBias<T>, args,
-                   options, tiles, found);
+    error = EnqueueBiasGrad(gpu, args, options, found);
   }
   if (error == nullptr && args.d_sinks != nullptr) {
     error =
