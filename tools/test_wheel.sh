@@ -89,13 +89,17 @@ if ((${#releases[@]} == 0)); then
   run_tests venv "${pytest_arguments[@]}"
   say "running the demo"
   "$folder/venv/bin/python" -m tensorflow_ops.demo "$folder/demo.png"
+  rm -rf "$folder"
   exit
 fi
+# An environment takes 2 GB. The models need the first again.
 for release in "${releases[@]}"; do
   install_wheel "tensorflow-$release" "$wheel" "tensorflow-cpu==$release.*"
   run_tests "tensorflow-$release" "${pytest_arguments[@]}"
+  [[ $release == "${releases[0]}" ]] || rm -rf "$folder/tensorflow-$release"
 done
 if ((${#releases[@]} > 1)); then
   say "loading models of newer releases"
   "$folder/tensorflow-${releases[0]}/bin/python" -m pytest -q -s -p no:cacheprovider release_test.py -k saved_models
 fi
+rm -rf "$folder"
