@@ -7,6 +7,7 @@ from the ops' definitions.
 """
 
 import argparse
+import itertools
 import pathlib
 
 import matplotlib
@@ -530,7 +531,56 @@ def draw_deformable() -> plt.Figure:
     return page.figure
 
 
+def draw_matching() -> plt.Figure:
+    """Predictions, objects and their costs: pairs by turns, and the pairs of the smallest sum."""
+    page = Page(3.65)
+    objects = np.array([(1.0, 1.2, 4.6, 5.6), (3.8, 1.6, 7.6, 5.9)])
+    predictions = np.array([(0.2, 3.2, 2.6, 6.4), (2.5, 1.3, 6.2, 5.7), (6.4, 0.3, 8.7, 2.2), (5.5, 2.0, 8.9, 6.4)])
+    low = np.maximum(predictions[:, np.newaxis, :2], objects[:, :2])
+    high = np.minimum(predictions[:, np.newaxis, 2:], objects[:, 2:])
+    both = np.prod(np.maximum(high - low, 0), -1)
+    area, area_of_object = (np.prod(boxes[:, 2:] - boxes[:, :2], -1) for boxes in (predictions, objects))
+    costs = 1 - both / (area[:, np.newaxis] + area_of_object - both)
+    by_turns, left = [], costs.copy()
+    for _ in range(2):
+        i, j = np.unravel_index(left.argmin(), left.shape)
+        by_turns.append((i, j))
+        left[i], left[:, j] = np.inf, np.inf
+    rows = min(itertools.permutations(range(4), 2), key=lambda rows: costs[list(rows), [0, 1]].sum())
+    best = [(i, j) for j, i in enumerate(rows)]
+
+    page.title(2.3, "objects and predictions")
+    axes = page.picture(0.3, 0.45, 3.9, (0, 9), (0, 6.8))
+    for (x1, y1, x2, y2), color, name in zip(objects, LEVELS[1:], "AB", strict=False):
+        rectangle(axes, x1, y1, x2, y2, facecolor=color, alpha=0.3)
+        text(axes, x1 + 0.35, y1 + 0.4, name, 15, color=color, fontweight="bold")
+    for i, (x1, y1, x2, y2) in enumerate(predictions):
+        rectangle(axes, x1, y1, x2, y2, edgecolor=INK, linewidth=1.5, linestyle=(0, (5, 3)))
+        text(axes, x1 + 0.28, y1 + 0.33, str(i), 12, fontweight="bold")
+
+    for middle, title, pairs in (5.7, "the cheapest pair first", by_turns), (8.75, "linear_sum_assignment", best):
+        page.title(middle, title)
+        axes = page.picture(middle - 0.95, 0.7, 1.9, (-0.5, 2.5), (-0.5, 3.5))
+        for y, x in np.ndindex(4, 3):
+            if x == 2:
+                rectangle(axes, x - 0.5, y - 0.5, x + 0.5, y + 0.5, edgecolor=LIGHT, hatch="///", linewidth=0)
+                continue
+            rectangle(axes, x - 0.5, y - 0.5, x + 0.5, y + 0.5, edgecolor="white", facecolor=LEVELS[1 + x], alpha=0.2)
+            is_pair = (y, x) in pairs
+            if is_pair:
+                axes.add_patch(patches.Ellipse((x, y), 0.86, 0.76, facecolor="none", edgecolor=BOX, linewidth=2.4))
+            text(axes, x, y, f"{costs[y, x]:.2f}", 12, fontweight="bold" if is_pair else "normal")
+        for j, name in enumerate("AB"):
+            text(axes, j, -0.72, name, 12, color=LEVELS[1 + j], fontweight="bold", clip_on=False)
+        for i in range(4):
+            text(axes, -0.72, i, str(i), 12, fontweight="bold", clip_on=False)
+        page.write(middle, 3.45, f"sum {sum(costs[pair] for pair in pairs):.2f}")
+    page.write(2.3, 3.45, "costs: 1 - IoU; hatched: padding, of counts=[2]", 11)
+    return page.figure
+
+
 FIGURES = {
+    "matching": draw_matching,
     "roi_align": draw_roi_align,
     "ps_roi": draw_ps_roi,
     "multiscale_roi_align": draw_multiscale_roi_align,
