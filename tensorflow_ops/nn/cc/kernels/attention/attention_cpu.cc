@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <type_traits>
 #include <vector>
 
 #include "tensorflow_ops/nn/cc/kernels/attention/attention_amx.h"
@@ -21,11 +22,9 @@ using attention::Span;
 // Keys of a block: a multiple of the rows that products have in registers, or
 // tiles in the L1 cache.
 template <typename P>
-constexpr int64_t kBlockKeys = 112;
-template <>
-constexpr int64_t kBlockKeys<AmxPack<1>> = 64;
-template <>
-constexpr int64_t kBlockKeys<AmxPack<3>> = 128;
+constexpr int64_t kBlockKeys = std::is_same_v<P, AmxPack<1>>   ? 64
+                               : std::is_same_v<P, AmxPack<3>> ? 128
+                                                               : 112;
 // At most: the more, the fewer times keys and values are packed.
 template <typename P>
 constexpr int64_t kBandQueries = kIsAmxPack<P> ? 512 : 256;

@@ -7,6 +7,7 @@
 #include <memory>
 #include <new>
 #include <thread>
+#include <type_traits>
 #include <vector>
 
 #include "tensorflow_ops/nn/cc/kernels/attention/attention_amx.h"
@@ -27,11 +28,9 @@ using attention::Span;
 // Queries of a band, whole panels, and keys of a block.
 constexpr int64_t kBandQueries = 128;
 template <typename P>
-constexpr int64_t kKeysOfBlock = 224;
-template <>
-constexpr int64_t kKeysOfBlock<AmxPack<1>> = 256;
-template <>
-constexpr int64_t kKeysOfBlock<AmxPack<3>> = 128;
+constexpr int64_t kKeysOfBlock = std::is_same_v<P, AmxPack<1>>   ? 256
+                                 : std::is_same_v<P, AmxPack<3>> ? 128
+                                                                 : 224;
 // At most: vectors of 16 bytes, of double, have two lanes.
 constexpr int64_t kBandPanels = kBandQueries / 4;
 
