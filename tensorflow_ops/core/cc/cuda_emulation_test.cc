@@ -1,3 +1,4 @@
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -32,6 +33,15 @@ TFO_CUDA_TEST(CudaEmulation, MemoryOfTheHostIsAnError) {
   GpuVector<int> to(129, 0);
   TFO_EXPECT(RunWithRace(Gpu{}, Race::kNone, from.data(), to.data()) !=
              nullptr);
+
+  // A struct may have a float, 0.1, and padding from an earlier address.
+  constexpr uint64_t kNumber = 0x70003DCCCCCD, kAddress = 0x700070000010;
+  for (uint64_t word : {kNumber, kAddress}) {
+    // Fails if the page exists.
+    mmap(reinterpret_cast<void*>(word & ~uint64_t{4095}), 4096, PROT_READ,
+         MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+    TFO_EXPECT_EQ(LaunchWithWord(Gpu{}, word) != nullptr, word == kAddress);
+  }
 }
 
 // With --config=asan.

@@ -31,6 +31,11 @@ __global__ void RaceKernel(Race race, const int* from, int* to) {
 
 __global__ void WriteKernel(int* to) { *to = 1; }
 
+struct OneWord {
+  uint64_t word;
+};
+__global__ void WordKernel(OneWord) {}
+
 }  // namespace
 
 #ifdef TFO_EMULATED_RACES
@@ -49,6 +54,10 @@ Error WriteToScratch(const Gpu& gpu, int64_t count, int64_t at) {
   layout.Reserve(&first, count);
   layout.Reserve(&second, count);
   return Launch(gpu, 1, 1, WriteKernel, first + at);
+}
+
+Error LaunchWithWord(const Gpu& gpu, uint64_t word) {
+  return Launch(gpu, 1, 1, WordKernel, OneWord{word});
 }
 
 }  // namespace tfo

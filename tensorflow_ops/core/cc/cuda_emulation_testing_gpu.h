@@ -26,6 +26,9 @@ Error RunWithRace(const Gpu& gpu, Race race, const int* from, int* to);
 // Writes the element `at` of the first of two arrays of `count` in gpu.scratch.
 Error WriteToScratch(const Gpu& gpu, int64_t count, int64_t at);
 
+// Launches a kernel with a struct of one word.
+Error LaunchWithWord(const Gpu& gpu, uint64_t word);
+
 }  // namespace tfo
 
 #endif  // TENSORFLOW_OPS_CORE_CC_CUDA_EMULATION_TESTING_GPU_H_

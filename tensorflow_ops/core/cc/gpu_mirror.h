@@ -14,6 +14,7 @@
 #include <cuda_runtime_api.h>
 #endif
 
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -118,6 +119,15 @@ inline void Free(void* memory) {
   std::free(memory);
 }
 
+// May a word of a struct be a bool or a float, and padding that has the other
+// bytes of an address?
+inline bool MaybeNumber(uintptr_t word) {
+  float number;
+  std::memcpy(&number, &word, sizeof(number));  // the lower half
+  return (word & 0xFF) < 2 ||
+         (std::fabs(number) > 1e-4f && std::fabs(number) < 1e4f);
+}
+
 // Replaces addresses of the host in an argument of a kernel, a pointer or a
 // struct with pointers, by those of the mirrors, which become up to date.
 // Others are errors in the emulation.
@@ -132,9 +142,8 @@ Error Replace(T* argument) {
     // Also the end, with which a kernel may compare.
     if (found == Blocks().begin() ||
         word > std::prev(found)->first + std::prev(found)->second.bytes) {
-      // Behind a bool, padding may have the other bytes of an address.
-      const bool maybe_bool = !std::is_pointer_v<T> && (word & 0xFF) < 2;
-      if (!maybe_bool && IsOnHost(word)) return "an address of the host";
+      const bool maybe_number = !std::is_pointer_v<T> && MaybeNumber(word);
+      if (!maybe_number && IsOnHost(word)) return "an address of the host";
       continue;
     }
     auto& [begin, block] = *--found;
