@@ -160,14 +160,17 @@ absl::Status GridSampleGridGradShape(InferenceContext* c) {
       .Attr(                                                          \
           "coordinates: {'normalized', 'pixels', 'flow', 'indices'} " \
           "= 'normalized'")                                           \
-      .Attr("fill_value: list(float) = []")                            \
       .Attr("T: {half, bfloat16, float, double}")                     \
       .Attr("Tvalue: {float, double}")
+
+// Of pixels outside: the numbers add up to it.
+constexpr char kFillValue[] = "fill_value: list(float) = []";
 
 REGISTER_OP("TensorflowOps>GridSample")
     .Input("features: T")
     .Input("grid: Tvalue")
-    .Output("output: T") TFO_GRID_SAMPLE_ATTRS.SetShapeFn(tfo::GridSampleShape);
+    .Output("output: T") TFO_GRID_SAMPLE_ATTRS
+        .Attr(kFillValue).SetShapeFn(tfo::GridSampleShape);
 
 // How the output changes as the grid moves along a direction.
 REGISTER_OP("TensorflowOps>GridSampleTangent")
@@ -175,7 +178,8 @@ REGISTER_OP("TensorflowOps>GridSampleTangent")
     .Input("grid: Tvalue")
     .Input("direction: Tvalue")
     .Output("output: T")
-        TFO_GRID_SAMPLE_ATTRS.SetShapeFn(tfo::GridSampleTangentShape);
+        TFO_GRID_SAMPLE_ATTRS
+        .Attr(kFillValue).SetShapeFn(tfo::GridSampleTangentShape);
 
 REGISTER_OP("TensorflowOps>GridSampleGrad")
     .Input("d_output: T")
@@ -189,4 +193,5 @@ REGISTER_OP("TensorflowOps>GridSampleGridGrad")
     .Input("features: T")
     .Input("grid: Tvalue")
     .Output("d_grid: Tvalue")
-        TFO_GRID_SAMPLE_ATTRS.SetShapeFn(tfo::GridSampleGridGradShape);
+        TFO_GRID_SAMPLE_ATTRS
+        .Attr(kFillValue).SetShapeFn(tfo::GridSampleGridGradShape);

@@ -193,7 +193,7 @@ SAMPLES |= {
             {"order": 0, "fill_mode": "grid-constant", "fill_value": 2.0},
         ],
         bad=[
-            ({"images": tf.zeros([4, 5, 3])}, r"images has shape .*expected \[.*\]: \[B, H, W, C\]"),
+            ({"images": tf.zeros([4, 5, 3])}, r"(images has|the shape of images).*: \[B, H, W, C\]"),
             ({"images": tf.zeros([1, 0, 5, 3])}, r"images are \[1,0,5,3\], expected height and width"),
             ({"seed": [1, 2, 3]}, "seed is int32 .*, expected two integers"),
             ({"seed": [1.0, 2.0]}, "seed is float32 .*, expected two integers"),

@@ -132,7 +132,7 @@ def displace(images, displacements, alpha, options, name=None):
     """Returns images sampled at each pixel's own place plus alpha times displacements [B, H, W, 2], (y, x)."""
     height, width = tf.unstack(tf.shape(images)[1:3], num=2)
     own = tf.stack(tf.meshgrid(tf.range(height), tf.range(width), indexing="ij"), -1)
-    coordinates = tf.cast(own, displacements.dtype) + alpha * displacements
+    coordinates = tf.stop_gradient(tf.cast(own, displacements.dtype) + alpha * displacements)
     return ops.tensorflow_ops_grid_sample(images, coordinates, name=name, **options)
 
 
@@ -173,7 +173,7 @@ def elastic_transform(
       name: name of the op.
 
     Returns:
-      [B, H, W, C], images' dtype. Differentiable in images, alpha and sigma.
+      [B, H, W, C], images' dtype. Differentiable in images, as `tfo.image.map_coordinates`.
 
     Raises:
       ValueError: an unknown option, a shape that does not fit.
@@ -191,8 +191,9 @@ def elastic_transform(
         arguments.number("sigma", sigma, "a finite number above 0", lambda value: value > 0), dtype
     )
     batch, height, width = tf.unstack(tf.shape(images)[:3], num=3)
-    noise = tf.random.stateless_normal(tf.stack([batch, 2, height, width]), seed, dtype=dtype)
-    displacements = tf.transpose(smoothed(noise, sigma), [0, 2, 3, 1])
+    # Other dtypes would be other numbers, as those of other algorithms are.
+    noise = tf.random.stateless_normal(tf.stack([batch, 2, height, width]), seed, alg="philox")
+    displacements = tf.transpose(smoothed(tf.cast(noise, dtype), sigma), [0, 2, 3, 1])
     result = displace(images, displacements, alpha, options, name)
     result.set_shape(images.shape)
     return result

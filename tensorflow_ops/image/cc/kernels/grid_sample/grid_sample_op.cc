@@ -32,6 +32,7 @@ class GridSampleOpBase : public OpKernel {
                              {"indices", SampleCoordinates::kIndices}},
                             &spec_.coordinates));
     OP_REQUIRES_OK(ctx, ctx->GetAttr("align_corners", &spec_.align_corners));
+    if (!ctx->HasAttr("fill_value")) return;  // the gradient to features
     OP_REQUIRES_OK(ctx, ReadNumber(ctx, "fill_value", &spec_.fill_value));
   }
 
