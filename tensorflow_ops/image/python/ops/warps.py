@@ -164,7 +164,8 @@ def elastic_transform(
     Args:
       images: [B, H, W, C]; float16, bfloat16, float32 or float64. H and W in [1, 2^30], H * W
         below 2^31.
-      seed: int32 or int64 [2], as of `tf.random.stateless_normal`. The same seed gives the same fields.
+      seed: int32 or int64 [2], as of `tf.random.stateless_normal`. The same seed gives the same
+        fields, under XLA only if it is a constant there, too.
       alpha: the scale of displacements; may be a tensor.
       sigma: of the noise and of the filter, in pixels, above 0; may be a tensor.
       order: as of `tfo.image.map_coordinates`, likewise fill_mode and fill_value.
