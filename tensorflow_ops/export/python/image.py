@@ -136,7 +136,7 @@ def _taps(coordinate, own, size, mode, padding_mode, align_corners, coordinates)
     found, outside = [], tf.zeros_like(place)
     for tap, weight in taps:
         if padding_mode == "grid_wrap":
-            tap = tf.where(tap > last, tf.zeros_like(tap), tap)  # noqa: PLW2901
+            tap = tf.where(tap > last, tf.zeros_like(tap), tap)
         is_pixel = (tap >= 0) & (tap <= last)
         # `last` may round up.
         pixel = tf.minimum(tf.cast(tf.where(is_pixel, tap, tf.zeros_like(tap)), tf.int32), size_int - 1)

@@ -22,7 +22,8 @@ absl::Status ReadNames(InferenceContext* c, Names* names) {
   std::string coordinates;
   TF_RETURN_IF_ERROR(c->GetAttr("coordinates", &coordinates));
   if (coordinates == "flow") {
-    *names = {true, "images", "flow must be [N, H, W, 2] with images' N, H and W"};
+    *names = {true, "images",
+              "flow must be [N, H, W, 2] with images' N, H and W"};
   } else if (coordinates == "indices") {
     *names = {false, "images",
               "coordinates must be [N, d1, ..., dk, 2] with images' N"};
@@ -169,17 +170,16 @@ constexpr char kFillValue[] = "fill_value: list(float) = []";
 REGISTER_OP("TensorflowOps>GridSample")
     .Input("features: T")
     .Input("grid: Tvalue")
-    .Output("output: T") TFO_GRID_SAMPLE_ATTRS
-        .Attr(kFillValue).SetShapeFn(tfo::GridSampleShape);
+    .Output("output: T") TFO_GRID_SAMPLE_ATTRS.Attr(kFillValue)
+    .SetShapeFn(tfo::GridSampleShape);
 
 // How the output changes as the grid moves along a direction.
 REGISTER_OP("TensorflowOps>GridSampleTangent")
     .Input("features: T")
     .Input("grid: Tvalue")
     .Input("direction: Tvalue")
-    .Output("output: T")
-        TFO_GRID_SAMPLE_ATTRS
-        .Attr(kFillValue).SetShapeFn(tfo::GridSampleTangentShape);
+    .Output("output: T") TFO_GRID_SAMPLE_ATTRS.Attr(kFillValue)
+    .SetShapeFn(tfo::GridSampleTangentShape);
 
 REGISTER_OP("TensorflowOps>GridSampleGrad")
     .Input("d_output: T")
@@ -192,6 +192,5 @@ REGISTER_OP("TensorflowOps>GridSampleGridGrad")
     .Input("d_output: T")
     .Input("features: T")
     .Input("grid: Tvalue")
-    .Output("d_grid: Tvalue")
-        TFO_GRID_SAMPLE_ATTRS
-        .Attr(kFillValue).SetShapeFn(tfo::GridSampleGridGradShape);
+    .Output("d_grid: Tvalue") TFO_GRID_SAMPLE_ATTRS.Attr(kFillValue)
+    .SetShapeFn(tfo::GridSampleGridGradShape);

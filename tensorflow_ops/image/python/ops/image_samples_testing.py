@@ -94,6 +94,7 @@ _BAD_FEATURES = [
 _MODES = [(mode, padding) for mode in ("bilinear", "nearest", "bicubic") for padding in ("border", "reflection")]
 
 
+_FAR_IN_ONNX = "it reflects and wraps places of 1e9 otherwise"
 # 16 bits round places.
 _OF_PLACES = {"fixed_dtype": 1, "onnx": ("GridSample", 16)}
 SAMPLES |= {
@@ -159,7 +160,8 @@ SAMPLES |= {
         kwargs={"fill_mode": "grid-constant", "fill_value": 0.7},
         variants=[
             *({"coordinates": _HALVES, "fill_mode": mode, "order": order} for mode in FILL_MODES for order in (0, 1)),
-            *({"coordinates": _FAR, "fill_mode": mode} for mode in FILL_MODES),
+            *({"coordinates": _FAR, "fill_mode": mode} for mode in FILL_MODES[:3]),
+            *({"coordinates": _FAR, "fill_mode": mode, "onnx": _FAR_IN_ONNX} for mode in FILL_MODES[3:]),
             *({"images": _FEATURES[:, :1], "coordinates": _HALVES, "fill_mode": mode} for mode in FILL_MODES),
             {"coordinates": _HALVES, "fill_value": float("nan"), "order": 0},
             {"coordinates": tf.reshape(_HALVES, [2, 5, 4, 2, 2])},
@@ -188,10 +190,7 @@ SAMPLES |= {
         functools.partial(image.elastic_transform, seed=tf.constant([3, 4])),
         normal(2, 4, 5, 3),
         kwargs={"alpha": 4.0, "sigma": 1.5},
-        variants=[
-            {"alpha": tf.constant(2.0), "sigma": tf.constant(2.0, tf.float64)},
-            {"order": 0, "fill_mode": "grid-constant", "fill_value": 2.0},
-        ],
+        variants=[{"order": 0, "fill_mode": "grid-constant", "fill_value": 2.0}],
         bad=[
             ({"images": tf.zeros([4, 5, 3])}, r"(images has|the shape of images).*: \[B, H, W, C\]"),
             ({"images": tf.zeros([1, 0, 5, 3])}, r"images are \[1,0,5,3\], expected height and width"),

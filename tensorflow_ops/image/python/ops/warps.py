@@ -66,17 +66,15 @@ def map_coordinates(
     >>> tfo.image.map_coordinates(images, coordinates, fill_mode="mirror")[0, :, 0].numpy()
     array([20., 15., 40., 20.], dtype=float32)
 
-    Modes and numbers are SciPy's. On an axis of size S, with d c b a | a b c d | d c b a:
+    Modes and numbers are SciPy's. On an axis of size S:
 
-    | fill_mode | outside |
-    |---|---|
-    | "constant" | fill_value outside of [0, S - 1]: k k k k \\| a b c d \\| k k k k, without interpolation to it |
-    | "grid-constant" | pixels outside are fill_value: samples fade to it within a pixel. Keras's "constant" |
-    | "nearest" | the border: a a a a \\| a b c d \\| d d d d |
-    | "reflect", "grid-mirror" | about the edges: d c b a \\| a b c d \\| d c b a |
-    | "mirror" | about the outer pixels' centres: d c b \\| a b c d \\| c b a |
-    | "wrap" | with the period S - 1: the first and the last pixel coincide |
-    | "grid-wrap" | with the period S: a b c d \\| a b c d \\| a b c d. Keras's "wrap" |
+        "constant"                  fill_value outside of [0, S - 1]
+        "grid-constant"             pixels outside are fill_value; Keras's "constant"
+        "nearest"                   the outer pixel
+        "reflect", "grid-mirror"    reflection about -0.5 and S - 0.5
+        "mirror"                    reflection about 0 and S - 1
+        "wrap"                      period S - 1: the first and the last pixel coincide
+        "grid-wrap"                 period S; Keras's "wrap"
 
     Args:
       images: [B, H, W, C]; float16, bfloat16, float32 or float64. H and W in [1, 2^30], H * W
@@ -108,7 +106,7 @@ def map_coordinates(
 
 
 def _smoothing_matrix(size, sigma):
-    """Returns the [size, size] matrix of a Gaussian filter that is cut off at 3 * floor(sigma); pixels outside are 0."""
+    """Returns the [size, size] matrix of a Gaussian filter, cut off at 3 * floor(sigma); pixels outside are 0."""
     reach = 3 * tf.floor(sigma)
 
     def weights(distance):

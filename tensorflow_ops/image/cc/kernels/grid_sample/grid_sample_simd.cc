@@ -178,8 +178,8 @@ __attribute__((noinline)) void SampleFewChannels(
   // Pixels that a vector reaches into.
   const int32_t reach = (kLanes - 1) / static_cast<int32_t>(channels);
   int32_t simple[kSampleBlock];
-  AllTapsInside(taps, args, 0, static_cast<int32_t>(args.Pixels() - 1) - reach, count,
-                simple);
+  AllTapsInside(taps, args, 0, static_cast<int32_t>(args.Pixels() - 1) - reach,
+                count, simple);
   for (int64_t i = 0; i < count; ++i) {
     FetchPixel(ahead, i, channels);
     if (!simple[i]) {
@@ -246,7 +246,8 @@ void SampleFours(const SampleTaps<float>& taps, int64_t count,
   const int64_t row = args.width * kChannels;
   int32_t simple[kSampleBlock];
   // The last row's eight floats end in the image.
-  const bool all_simple = AllTapsInside(taps, args, 0, static_cast<int32_t>(args.Pixels() - 7 / kChannels), count,
+  const bool all_simple = AllTapsInside(
+      taps, args, 0, static_cast<int32_t>(args.Pixels() - 7 / kChannels), count,
       simple);
   int64_t i = 0;
   if (all_simple && ahead.count >= count) {
@@ -306,8 +307,8 @@ void SampleOneChannel(const SampleTaps<Sum<T>>& taps, int64_t count,
   if constexpr (sizeof(T) == 4) {
     int32_t simple[kSampleBlock];
     if (taps.count == 4 &&
-        AllTapsInside(taps, args, 0, static_cast<int32_t>(args.Pixels() - 1), count,
-                      simple)) {
+        AllTapsInside(taps, args, 0, static_cast<int32_t>(args.Pixels() - 1),
+                      count, simple)) {
       for (; i + kCount <= count; i += kCount) {
         Store(SamplePairs(taps, i, image), output + i);
       }

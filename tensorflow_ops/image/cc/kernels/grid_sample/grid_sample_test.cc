@@ -167,8 +167,9 @@ Actual<T> Check(const Device& device, const Case& c,
       caller, testing::NameOf<T>(), "mode ", static_cast<int>(args.mode),
       ", padding ", static_cast<int>(args.padding), ", coordinates ",
       static_cast<int>(args.coordinates), ", align_corners ",
-      args.align_corners, ", fill_value ", args.fill_value, ", features ", args.batch, " x ", args.height, " x ",
-      args.width, " x ", args.channels, ", samples ", args.samples);
+      args.align_corners, ", fill_value ", args.fill_value, ", features ",
+      args.batch, " x ", args.height, " x ", args.width, " x ", args.channels,
+      ", samples ", args.samples);
   const Results expected = c.Expected();
   const Actual<T> actual = Run<T>(device, c);
   ExpectClose("output", actual.output, expected.output);
@@ -366,9 +367,8 @@ TFO_TEST(GridSample, SmoothPlacesEqualTheDefinition) {
 
 // Vectors of samples whose taps all count.
 TFO_TEST(GridSample, PlacesInsideEqualTheDefinition) {
-  for (auto padding :
-       {SamplePadding::kZeros, SamplePadding::kBorder,
-        SamplePadding::kReflection, SamplePadding::kGridWrap}) {
+  for (auto padding : {SamplePadding::kZeros, SamplePadding::kBorder,
+                       SamplePadding::kReflection, SamplePadding::kGridWrap}) {
     for (auto coordinates :
          {SampleCoordinates::kPixels, SampleCoordinates::kFlow}) {
       for (int64_t channels : {1, 2, 3, 4, 5, 9, 16, 40}) {

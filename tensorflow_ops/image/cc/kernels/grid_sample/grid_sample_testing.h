@@ -119,8 +119,8 @@ inline Axis AxisOfDefinition(const GridSampleSpec& args, int64_t size, double g,
     return pixel >= 0 && pixel < size ? pixel : -1;
   };
   if (args.mode == SampleMode::kNearest) {
-    const int64_t pixel = indices ? static_cast<int64_t>(std::floor(p + 0.5))
-                                  : std::llrint(p);
+    const int64_t pixel =
+        indices ? static_cast<int64_t>(std::floor(p + 0.5)) : std::llrint(p);
     axis.taps.push_back({pixel_of(pixel), 1, 0});
     return axis;
   }
