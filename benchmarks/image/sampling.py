@@ -110,7 +110,7 @@ def map_coordinates():
                 in_graph(ours, inputs, to, up),
                 {
                     "Keras": in_graph(keras_map_coordinates, inputs, to, up),
-                    "Keras, XLA": in_graph(tf.function(keras_map_coordinates, jit_compile=True), inputs, to, up),
+                    "Keras, XLA": in_graph(keras_map_coordinates, inputs, to, up, jit_compile=True),
                 },
                 floor=(in_graph(lambda t: t + 1, inputs[:1]),),
             )
