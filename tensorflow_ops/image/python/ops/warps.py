@@ -116,7 +116,7 @@ def _smoothing_matrix(size, sigma):
     return weights(places[:, tf.newaxis] - places) / tf.reduce_sum(weights(tf.range(-reach, reach + 1)))
 
 
-def smoothed(noise, sigma):
+def _smoothed(noise, sigma):
     """Returns noise [..., H, W], times sigma, filtered along both axes: by products of matrices.
 
     TensorFlow's depthwise convolutions along the axes take 40 times as long, at 256 x 256.
@@ -126,7 +126,7 @@ def smoothed(noise, sigma):
     return tf.matmul(_smoothing_matrix(height, sigma), along_x)
 
 
-def displace(images, displacements, alpha, options, name=None):
+def _displaced(images, displacements, alpha, options, name=None):
     """Returns images sampled at each pixel's own place plus alpha times displacements [B, H, W, 2], (y, x)."""
     height, width = tf.unstack(tf.shape(images)[1:3], num=2)
     own = tf.stack(tf.meshgrid(tf.range(height), tf.range(width), indexing="ij"), -1)
@@ -192,7 +192,7 @@ def elastic_transform(
     batch, height, width = tf.unstack(tf.shape(images)[:3], num=3)
     # Other dtypes would be other numbers, as those of other algorithms are.
     noise = tf.random.stateless_normal(tf.stack([batch, 2, height, width]), seed, alg="philox")
-    displacements = tf.transpose(smoothed(tf.cast(noise, dtype), sigma), [0, 2, 3, 1])
-    result = displace(images, displacements, alpha, options, name)
+    displacements = tf.transpose(_smoothed(tf.cast(noise, dtype), sigma), [0, 2, 3, 1])
+    result = _displaced(images, displacements, alpha, options, name)
     result.set_shape(images.shape)
     return result
