@@ -86,6 +86,36 @@ def warp():
     )
 
 
+def keras_map_coordinates(images, coordinates):
+    """A loop over images and channels, as in Keras's elastic_transform."""
+
+    def plane(n, c):
+        at = [coordinates[n, ..., axis] for axis in (0, 1)]
+        return keras.ops.image.map_coordinates(images[n, ..., c], at, 1)
+
+    batch, *_, channels = images.shape
+    return tf.stack([tf.stack([plane(n, c) for c in range(channels)], -1) for n in range(batch)])
+
+
+@table(pause=PAUSE)
+def map_coordinates():
+    """Keras's fill_mode "constant" is "grid-constant" here. The floor is TensorFlow's copy of the images."""
+    for shape in ((4, 512, 512, 3), (4, 512, 512, 1)):
+        inputs = normal(*shape), smooth_places(*shape[:3])[..., ::-1]
+        up = normal(*shape, seed=1)
+        ours = functools.partial(tfo.image.map_coordinates, fill_mode="grid-constant")
+        for to, which in (((), "forward"), ((0, 1), "with gradients")):
+            yield Case(
+                {"case": shape_text(shape), "pass": which},
+                in_graph(ours, inputs, to, up),
+                {
+                    "Keras": in_graph(keras_map_coordinates, inputs, to, up),
+                    "Keras, XLA": in_graph(keras_map_coordinates, inputs, to, up, jit_compile=True),
+                },
+                floor=(in_graph(lambda t: t + 1, inputs[:1]),),
+            )
+
+
 @table(pause=PAUSE)
 def correlation(shape=(4, 64, 112, 64), reach=4):
     """A cost volume of 81 displacements. The floor is matrix products of as many multiply-adds."""

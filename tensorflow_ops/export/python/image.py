@@ -5,6 +5,7 @@ Where a plane, the images of a batch together, or their samples have 2^31 elemen
 
 import functools
 
+import numpy as np
 import tensorflow as tf
 
 from tensorflow_ops.export.python.compositions import composition
@@ -29,7 +30,7 @@ def _modulo(value, period):
 def _place(coordinate, own, size, coordinates, align_corners):
     if coordinates == "flow":
         return own - coordinate
-    if coordinates == "pixels":
+    if coordinates in ("pixels", "indices"):
         return coordinate
     if not align_corners:
         return ((coordinate + 1) * size - 1) / 2
@@ -39,11 +40,49 @@ def _place(coordinate, own, size, coordinates, align_corners):
     return tf.where(tf.math.is_nan(place), half, place)
 
 
-def _reflected(place, size, align_corners):
+def _reflected(place, size, align_corners, is_rounded_before):
     low = 0.0 if align_corners else -0.5
     span = size - 1 if align_corners else size
-    distance = _modulo(tf.abs(place - low), 2 * span)
-    return tf.where(distance > span, 2 * span - distance, distance) + low
+    from_low = place - low
+    distance = _modulo(tf.abs(from_low), 2 * span)
+    reflected = 2 * span - distance
+    if is_rounded_before and align_corners:
+        is_half = (from_low > 0) & tf.equal(distance, span + 0.5)
+        reflected = tf.where(is_half, reflected - 0.5, reflected)
+    return tf.where(distance > span, reflected, distance) + low
+
+
+def _wrapped(place, size, padding_mode):
+    last = size - 1
+    period = size if padding_mode == "grid_wrap" else last
+    distance = _modulo(tf.abs(place), period)
+    wrapped = tf.where(place < 0, period - distance, distance)
+    if padding_mode == "grid_wrap":
+        return tf.where(wrapped < period, wrapped, wrapped - period)
+    wrapped = tf.where(tf.equal(period, 0), distance, wrapped)
+    return tf.where(tf.equal(place, last), place, wrapped)
+
+
+def _padded(place, size, mode, padding_mode, align_corners, coordinates):
+    """Returns the place after the padding."""
+    last = size - 1
+    if padding_mode == "zeros":
+        return _clip(place, tf.constant(-2, place.dtype), size + 2 + tf.floor(size / 2**21))
+    if padding_mode == "constant":
+        return tf.where((place < 0) | (place > last), tf.constant(-2, place.dtype), place)
+    if padding_mode in ("wrap", "grid_wrap"):
+        return _wrapped(place, size, padding_mode)
+    if padding_mode == "reflection":
+        place = _reflected(place, size, align_corners, mode == "nearest" and coordinates == "indices")
+    return _clip(place, tf.zeros_like(last), last)
+
+
+def _rounded(place, coordinates):
+    """Rounds halves up with SciPy's coordinates, else to even."""
+    if coordinates != "indices":
+        return tf.round(place)
+    low = tf.floor(place)
+    return tf.where(place - low < 0.5, low, low + 1)
 
 
 def _cubic_taps(place, size, padding_mode, align_corners):
@@ -80,51 +119,54 @@ def _cubic_taps(place, size, padding_mode, align_corners):
 
 
 def _taps(coordinate, own, size, mode, padding_mode, align_corners, coordinates):
-    """Returns the pixels and weights on an axis of `size` pixels, and what is NaN where the sample is, else 0."""
+    """Returns the pixels and weights on an axis of `size` pixels, the weight of what is outside, and NaN or 0."""
     size_int, size = size, tf.cast(size, coordinate.dtype)
     last = size - 1
     place = _place(coordinate, own, size, coordinates, align_corners)
     if mode == "bicubic":
         taps, place = _cubic_taps(place, size, padding_mode, align_corners)
     else:
-        if padding_mode == "reflection":
-            place = _reflected(place, size, align_corners)
-        if padding_mode == "zeros":
-            place = _clip(place, tf.constant(-2, place.dtype), size + 2 + tf.floor(size / 2**21))
-        else:
-            place = _clip(place, tf.zeros_like(last), last)
+        place = _padded(place, size, mode, padding_mode, align_corners, coordinates)
         low = tf.floor(place)
         taps = (
-            [(tf.round(place), tf.ones_like(place))]
+            [(_rounded(place, coordinates), tf.ones_like(place))]
             if mode == "nearest"
             else [(low, 1 - (place - low)), (low + 1, place - low)]
         )
-    found = []
+    found, outside = [], tf.zeros_like(place)
     for tap, weight in taps:
+        if padding_mode == "grid_wrap":
+            tap = tf.where(tap > last, tf.zeros_like(tap), tap)
         is_pixel = (tap >= 0) & (tap <= last)
         # `last` may round up.
         pixel = tf.minimum(tf.cast(tf.where(is_pixel, tap, tf.zeros_like(tap)), tf.int32), size_int - 1)
         found.append((pixel, tf.where(is_pixel, weight, tf.zeros_like(weight))))
-    return found, place - place
+        outside += tf.where(is_pixel, tf.zeros_like(weight), weight)
+    return found, outside, place - place
 
 
 @composition("GridSample", [4, None])
-def _grid_sample(features, grid, *, mode, padding_mode, align_corners, coordinates):
+def _grid_sample(features, grid, *, mode, padding_mode, align_corners, coordinates, fill_value):
     images, height, width, channels = tf.unstack(tf.shape(features), num=4)
     result_shape = tf.concat([tf.shape(grid)[:-1], [channels]], 0)
     samples = tf.reduce_prod(tf.shape(grid)[1:-1])
     grid = tf.reshape(grid, tf.stack([images, samples, 2]))
     first, second = grid[..., 0], grid[..., 1]
-    on_y, on_x = (first, second) if coordinates == "flow" else (second, first)
+    on_y, on_x = (first, second) if coordinates in ("flow", "indices") else (second, first)
     own = tf.range(samples)
     axis = functools.partial(
         _taps, mode=mode, padding_mode=padding_mode, align_corners=align_corners, coordinates=coordinates
     )
-    y_taps, y_nan = axis(on_y, tf.cast(own // width, grid.dtype), height)
-    x_taps, x_nan = axis(on_x, tf.cast(own % width, grid.dtype), width)
+    y_taps, y_outside, y_nan = axis(on_y, tf.cast(own // width, grid.dtype), height)
+    x_taps, x_outside, x_nan = axis(on_x, tf.cast(own % width, grid.dtype), width)
     pixels = tf.reshape(features, tf.stack([images * height * width, channels]))
     base = tf.range(images)[:, tf.newaxis] * height
-    result = tf.zeros(tf.stack([images, samples, channels]), grid.dtype) + (y_nan + x_nan)[..., tf.newaxis]
+    start = y_nan + x_nan
+    if fill_value:
+        outside = y_outside + (1 - y_outside) * x_outside
+        fill = tf.cast(np.float64(sum(fill_value)), grid.dtype)
+        start += tf.where(tf.equal(outside, 0), tf.zeros_like(outside), outside * fill)
+    result = tf.zeros(tf.stack([images, samples, channels]), grid.dtype) + start[..., tf.newaxis]
     for y, y_weight in y_taps:
         for x, x_weight in x_taps:
             weight = (y_weight * x_weight)[..., tf.newaxis]

@@ -224,14 +224,20 @@ def _grid_sample_fits(op):
         return False
     # Pixels become normalized coordinates and back, which moves halves between two pixels. Rounding them before helps,
     # unless reflection comes first.
-    modes = op.get_attr("coordinates"), op.get_attr("mode"), op.get_attr("padding_mode")
-    return modes[0] == b"normalized" or modes[1:] != (b"nearest", b"reflection")
+    coordinates, mode, padding_mode = (op.get_attr(name) for name in ("coordinates", "mode", "padding_mode"))
+    if padding_mode not in (b"zeros", b"border", b"reflection") or op.get_attr("fill_value"):
+        return False
+    if coordinates == b"indices":
+        return mode != b"nearest"  # which rounds halves up
+    return coordinates == b"normalized" or (mode, padding_mode) != (b"nearest", b"reflection")
 
 
 def _places(nodes, grid, features):
     """Returns the (x, y) in pixels of a grid or flow."""
     if nodes.attr("coordinates") == "pixels":
         return grid
+    if nodes.attr("coordinates") == "indices":
+        return nodes.Gather(grid, nodes.ints(1, 0), axis=-1)
     # A flow of (y, x) is subtracted from the pixels' own places.
     zero, one = nodes.scalar(0), nodes.scalar(1)
     sizes = nodes.Slice(nodes.Shape(features), nodes.ints(1), nodes.ints(3))

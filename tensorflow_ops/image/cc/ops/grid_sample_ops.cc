@@ -12,15 +12,38 @@ using ::tensorflow::shape_inference::DimensionHandle;
 using ::tensorflow::shape_inference::InferenceContext;
 using ::tensorflow::shape_inference::ShapeHandle;
 
-constexpr char kGrid[] = "grid must be [N, d1, ..., dk, 2] with features' N";
-// dense_image_warp's names.
-constexpr char kFlow[] = "flow must be [N, H, W, 2] with images' N, H and W";
+// What messages call the inputs: as the public function does.
+struct Names {
+  bool flow;
+  const char *images, *grid;
+};
 
-absl::Status IsFlow(InferenceContext* c, bool* flow) {
+absl::Status ReadNames(InferenceContext* c, Names* names) {
   std::string coordinates;
   TF_RETURN_IF_ERROR(c->GetAttr("coordinates", &coordinates));
-  *flow = coordinates == "flow";
+  if (coordinates == "flow") {
+    *names = {true, "images",
+              "flow must be [N, H, W, 2] with images' N, H and W"};
+  } else if (coordinates == "indices") {
+    *names = {false, "images",
+              "coordinates must be [N, d1, ..., dk, 2] with images' N"};
+  } else {
+    *names = {false, "features",
+              "grid must be [N, d1, ..., dk, 2] with features' N"};
+  }
   return absl::OkStatus();
+}
+
+absl::Status CheckPadding(InferenceContext* c) {
+  std::string mode, padding;
+  TF_RETURN_IF_ERROR(c->GetAttr("mode", &mode));
+  TF_RETURN_IF_ERROR(c->GetAttr("padding_mode", &padding));
+  const bool has_cubic =
+      padding == "zeros" || padding == "border" || padding == "reflection";
+  if (mode != "bicubic" || has_cubic) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("padding_mode is ", padding,
+                   ", expected zeros, border or reflection with mode bicubic"));
 }
 
 // Checks the height and width of features of rank 4, as far as they are known.
@@ -47,11 +70,11 @@ absl::Status CheckSides(InferenceContext* c, const char* name,
 // Checks the grid, and merges its first dim with `batch`, and those of a flow
 // with the height and width of features.
 absl::Status MergeGrid(InferenceContext* c, int input, ShapeHandle features,
-                       ShapeHandle* grid, DimensionHandle* batch) {
+                       const Names& names, ShapeHandle* grid,
+                       DimensionHandle* batch) {
   DimensionHandle merged;
-  bool flow;
-  TF_RETURN_IF_ERROR(IsFlow(c, &flow));
-  const char* const what = flow ? kFlow : kGrid;
+  const bool flow = names.flow;
+  const char* const what = names.grid;
   TF_RETURN_IF_ERROR(
       Expect(what, flow ? c->WithRank(c->input(input), 4, grid)
                         : c->WithRankAtLeast(c->input(input), 3, grid)));
@@ -70,14 +93,14 @@ absl::Status MergeGrid(InferenceContext* c, int input, ShapeHandle features,
 absl::Status SampledShape(InferenceContext* c, ShapeHandle features,
                           int grid_input, ShapeHandle* grid,
                           DimensionHandle* batch, ShapeHandle* output) {
-  bool flow;
-  TF_RETURN_IF_ERROR(IsFlow(c, &flow));
-  const char* const name = flow ? "images" : "features";
-  TF_RETURN_IF_ERROR(Expect(absl::StrCat(name, " must be 4-D"),
+  Names names;
+  TF_RETURN_IF_ERROR(ReadNames(c, &names));
+  TF_RETURN_IF_ERROR(CheckPadding(c));
+  TF_RETURN_IF_ERROR(Expect(absl::StrCat(names.images, " must be 4-D"),
                             c->WithRank(features, 4, &features)));
-  TF_RETURN_IF_ERROR(CheckSides(c, name, features));
+  TF_RETURN_IF_ERROR(CheckSides(c, names.images, features));
   *batch = c->Dim(features, 0);
-  TF_RETURN_IF_ERROR(MergeGrid(c, grid_input, features, grid, batch));
+  TF_RETURN_IF_ERROR(MergeGrid(c, grid_input, features, names, grid, batch));
   *output = c->UnknownShape();
   if (!c->RankKnown(*grid)) return absl::OkStatus();
   TF_RETURN_IF_ERROR(c->Subshape(*grid, 0, -1, output));
@@ -129,26 +152,34 @@ absl::Status GridSampleGridGradShape(InferenceContext* c) {
 }  // namespace
 }  // namespace tfo
 
-#define TFO_GRID_SAMPLE_ATTRS                                               \
-  .Attr("mode: {'bilinear', 'nearest', 'bicubic'} = 'bilinear'")            \
-      .Attr("padding_mode: {'zeros', 'border', 'reflection'} = 'zeros'")    \
-      .Attr("align_corners: bool = false")                                  \
-      .Attr("coordinates: {'normalized', 'pixels', 'flow'} = 'normalized'") \
-      .Attr("T: {half, bfloat16, float, double}")                           \
+#define TFO_GRID_SAMPLE_ATTRS                                         \
+  .Attr("mode: {'bilinear', 'nearest', 'bicubic'} = 'bilinear'")      \
+      .Attr(                                                          \
+          "padding_mode: {'zeros', 'border', 'reflection', "          \
+          "'constant', 'wrap', 'grid_wrap'} = 'zeros'")               \
+      .Attr("align_corners: bool = false")                            \
+      .Attr(                                                          \
+          "coordinates: {'normalized', 'pixels', 'flow', 'indices'} " \
+          "= 'normalized'")                                           \
+      .Attr("T: {half, bfloat16, float, double}")                     \
       .Attr("Tvalue: {float, double}")
+
+// Of pixels outside: the numbers add up to it.
+constexpr char kFillValue[] = "fill_value: list(float) = []";
 
 REGISTER_OP("TensorflowOps>GridSample")
     .Input("features: T")
     .Input("grid: Tvalue")
-    .Output("output: T") TFO_GRID_SAMPLE_ATTRS.SetShapeFn(tfo::GridSampleShape);
+    .Output("output: T") TFO_GRID_SAMPLE_ATTRS.Attr(kFillValue)
+    .SetShapeFn(tfo::GridSampleShape);
 
 // How the output changes as the grid moves along a direction.
 REGISTER_OP("TensorflowOps>GridSampleTangent")
     .Input("features: T")
     .Input("grid: Tvalue")
     .Input("direction: Tvalue")
-    .Output("output: T")
-        TFO_GRID_SAMPLE_ATTRS.SetShapeFn(tfo::GridSampleTangentShape);
+    .Output("output: T") TFO_GRID_SAMPLE_ATTRS.Attr(kFillValue)
+    .SetShapeFn(tfo::GridSampleTangentShape);
 
 REGISTER_OP("TensorflowOps>GridSampleGrad")
     .Input("d_output: T")
@@ -161,5 +192,5 @@ REGISTER_OP("TensorflowOps>GridSampleGridGrad")
     .Input("d_output: T")
     .Input("features: T")
     .Input("grid: Tvalue")
-    .Output("d_grid: Tvalue")
-        TFO_GRID_SAMPLE_ATTRS.SetShapeFn(tfo::GridSampleGridGradShape);
+    .Output("d_grid: Tvalue") TFO_GRID_SAMPLE_ATTRS.Attr(kFillValue)
+    .SetShapeFn(tfo::GridSampleGridGradShape);

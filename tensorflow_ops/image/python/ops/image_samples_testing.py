@@ -1,10 +1,13 @@
 """Samples of tfo.image."""
 
+import functools
+
 import numpy as np
 import tensorflow as tf
 from sample_testing import IN_ANOTHER_SAMPLE, RNG, normal, sample
 
 from tensorflow_ops import image
+from tensorflow_ops.image.python.ops.warps import FILL_MODES
 
 # Masks. Nothing has a gradient.
 
@@ -91,6 +94,7 @@ _BAD_FEATURES = [
 _MODES = [(mode, padding) for mode in ("bilinear", "nearest", "bicubic") for padding in ("border", "reflection")]
 
 
+_FAR_IN_ONNX = "it reflects and wraps places of 1e9 otherwise"
 # 16 bits round places.
 _OF_PLACES = {"fixed_dtype": 1, "onnx": ("GridSample", 16)}
 SAMPLES |= {
@@ -148,6 +152,56 @@ SAMPLES |= {
             ),
         ],
         **_OF_PLACES,
+    ),
+    "image.map_coordinates": sample(
+        image.map_coordinates,
+        _FEATURES,
+        _PLACES,
+        kwargs={"fill_mode": "grid-constant", "fill_value": 0.7},
+        variants=[
+            *({"coordinates": _HALVES, "fill_mode": mode, "order": order} for mode in FILL_MODES for order in (0, 1)),
+            *({"coordinates": _FAR, "fill_mode": mode} for mode in FILL_MODES[:3]),
+            *({"coordinates": _FAR, "fill_mode": mode, "onnx": _FAR_IN_ONNX} for mode in FILL_MODES[3:]),
+            *({"images": _FEATURES[:, :1], "coordinates": _HALVES, "fill_mode": mode} for mode in FILL_MODES),
+            {"coordinates": _HALVES, "fill_value": float("nan"), "order": 0},
+            {"coordinates": tf.reshape(_HALVES, [2, 5, 4, 2, 2])},
+        ],
+        bad=[
+            ({"images": tf.zeros([4, 5, 3])}, "images must be 4-D"),
+            ({"images": tf.zeros([2, 4, 5, 6, 3]), "coordinates": tf.zeros([2, 7, 3])}, "images must be 4-D"),
+            ({"images": tf.cast(_FEATURES, tf.uint8)}, "images are uint8, expected float16"),
+            ({"images": _FEATURES[:, :0]}, r"images are \[2,0,5,3\], expected height and width in \[1, 1073741824\]"),
+            ({"coordinates": _PLACES[..., :1]}, r"coordinates must be \[N, d1, ..., dk, 2\] with images' N"),
+            ({"coordinates": _PLACES[:1]}, r"coordinates must be \[N, d1, ..., dk, 2\] with images' N"),
+            *(({"order": order}, f"order is {order!r}, expected 0 or 1") for order in (2, True, "linear", None)),
+            ({"fill_mode": "zeros"}, "fill_mode is 'zeros', expected one of 'constant'"),
+            *(({"fill_value": x}, "fill_value is .*, expected a number") for x in ("a", None, True, 1e300)),
+        ],
+        fixed_dtype=1,
+    ),
+    "image.map_coordinates (reflect)": sample(
+        image.map_coordinates,
+        _FEATURES,
+        _PLACES,
+        kwargs={"fill_mode": "reflect"},
+        **_OF_PLACES,
+    ),
+    "image.elastic_transform": sample(
+        functools.partial(image.elastic_transform, seed=tf.constant([3, 4])),
+        normal(2, 4, 5, 3),
+        kwargs={"alpha": 4.0, "sigma": 1.5},
+        variants=[{"order": 0, "fill_mode": "grid-constant", "fill_value": 2.0}],
+        bad=[
+            ({"images": tf.zeros([4, 5, 3])}, r"(images has|the shape of images).*: \[B, H, W, C\]"),
+            ({"images": tf.zeros([1, 0, 5, 3])}, r"images are \[1,0,5,3\], expected height and width"),
+            ({"seed": [1, 2, 3]}, "seed is int32 .*, expected two integers"),
+            ({"seed": [1.0, 2.0]}, "seed is float32 .*, expected two integers"),
+            ({"alpha": float("inf")}, "alpha is inf, expected a finite number"),
+            *(({"sigma": x}, "sigma is .*, expected a finite number above 0") for x in (0.0, -1.0, "a")),
+            ({"order": 3}, "order is 3, expected 0 or 1"),
+        ],
+        skip={"xla": "draws other normal numbers of a seed that is a tensor"},
+        onnx="ONNX draws other random numbers",
     ),
     "image.correlation_cost": sample(
         image.correlation_cost,

@@ -9,12 +9,25 @@
 namespace tfo {
 
 enum class SampleMode { kBilinear, kNearest, kBicubic };
-enum class SamplePadding { kZeros, kBorder, kReflection };
+enum class SamplePadding {
+  kZeros,
+  kBorder,
+  kReflection,
+  kConstant,
+  kWrap,
+  kGridWrap
+};
 enum class SampleCoordinates {
   kNormalized,  // (x, y); -1 and 1 are the image's ends
   kPixels,      // (x, y); 0 is the centre of the first pixel
   kFlow,        // (y, x); subtracted from the sample's own position
+  kIndices,     // (y, x); pixels, by SciPy's rules
 };
+// Whether y comes first in a pair.
+TFO_HOST_DEVICE static inline bool YIsFirst(SampleCoordinates coordinates) {
+  return coordinates == SampleCoordinates::kFlow ||
+         coordinates == SampleCoordinates::kIndices;
+}
 
 // Height and width are in [1, kMaxSampledSide], their product is at most
 // kMaxSampledPixels.
@@ -26,6 +39,7 @@ struct GridSampleSpec {
   SamplePadding padding;
   SampleCoordinates coordinates;
   bool align_corners;
+  double fill_value;  // of pixels outside
   int64_t batch, height, width, channels;
   int64_t samples;       // of an image
   int64_t flow_columns;  // kFlow: samples of a row

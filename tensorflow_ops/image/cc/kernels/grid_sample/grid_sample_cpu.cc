@@ -42,8 +42,9 @@ struct FoundBlock {
 // go down.
 template <typename C>
 int FirstReadTap(const GridSampleSpec& args, const C* grid) {
+  const int y_at = YIsFirst(args.coordinates) ? 0 : 1;
   const bool down = args.coordinates == SampleCoordinates::kFlow ||
-                    grid[2 * args.samples - 1] > grid[1];
+                    grid[2 * args.samples - 2 + y_at] > grid[y_at];
   const int on_axis = TapsOnAxis(args.mode);
   return down ? on_axis * (on_axis - 1) : 0;
 }
@@ -196,14 +197,16 @@ template <typename C>
 void UseSlopesAsWeights(const GridSampleSpec& args, const C* direction,
                         int64_t count, const SampleSlopes<C>& slopes,
                         SampleTaps<C>* taps) {
-  const int y_at = args.coordinates == SampleCoordinates::kFlow ? 0 : 1;
+  const int y_at = YIsFirst(args.coordinates) ? 0 : 1;
   for (int64_t i = 0; i < count; ++i) {
     const C y = direction[2 * i + y_at], x = direction[2 * i + 1 - y_at];
-    taps->nan[i] = 0;
+    const auto along = [&](C slope_y, C slope_x) {
+      return (slope_y == 0 ? 0 : slope_y * y) +
+             (slope_x == 0 ? 0 : slope_x * x);
+    };
+    taps->start[i] = along(slopes.start_y[i], slopes.start_x[i]);
     for (int t = 0; t < taps->count; ++t) {
-      const C slope_y = slopes.y[t][i], slope_x = slopes.x[t][i];
-      taps->weight[t][i] =
-          (slope_y == 0 ? 0 : slope_y * y) + (slope_x == 0 ? 0 : slope_x * x);
+      taps->weight[t][i] = along(slopes.y[t][i], slopes.x[t][i]);
     }
   }
 }
@@ -260,7 +263,7 @@ template <typename T>
 Error GridSampleGridGrad(const Cpu& cpu,
                          const GridSampleGridGradArgs<T>& args) {
   using Sum = Accumulator<T>;
-  const int y_at = args.coordinates == SampleCoordinates::kFlow ? 0 : 1;
+  const int y_at = YIsFirst(args.coordinates) ? 0 : 1;
   const auto find = [&](FoundBlock<Sum>* block) {
     const int64_t first = block->image * args.samples;
     FetchCoordinates(args, args.grid + 2 * first, block->span);
@@ -282,6 +285,17 @@ Error GridSampleGridGrad(const Cpu& cpu,
     Sum sums[2][kSampleBlock];
     TFO_DISPATCH(SumSlopes<Sum>)
     (block.taps.count, block.slopes, dots, count, sums[y_at], sums[1 - y_at]);
+    for (int64_t i = 0; i < count; ++i) {
+      const Sum start_y = block.slopes.start_y[i];
+      const Sum start_x = block.slopes.start_x[i];
+      if (start_y == 0 && start_x == 0) continue;
+      Sum up = 0;
+      for (int64_t c = 0; c < args.channels; ++c) {
+        up += Widen(args.d_output[(first + i) * args.channels + c]);
+      }
+      if (start_y != 0) sums[y_at][i] += start_y * up;
+      if (start_x != 0) sums[1 - y_at][i] += start_x * up;
+    }
     Sum* const to = args.d_grid + 2 * first;
     for (int64_t i = 0; i < count; ++i) {
       to[2 * i] = sums[0][i];

@@ -32,11 +32,14 @@ __global__ void __launch_bounds__(kThreads)
     const int64_t sample = i / packs, c = i % packs * N;
     const auto taps = TapsAt<kAxis>(args, args.grid, sample);
     const bool is_tangent = args.direction != nullptr;
-    const Sum start =
-        taps.IsNan() && !is_tangent ? taps.y.nan + taps.x.nan : Sum(0);
-    const bool flow = args.coordinates == SampleCoordinates::kFlow;
-    const Sum d_y = is_tangent ? args.direction[2 * sample + !flow] : Sum(0);
-    const Sum d_x = is_tangent ? args.direction[2 * sample + flow] : Sum(0);
+    const bool y_first = YIsFirst(args.coordinates);
+    const Sum d_y = is_tangent ? args.direction[2 * sample + !y_first] : Sum(0);
+    const Sum d_x = is_tangent ? args.direction[2 * sample + y_first] : Sum(0);
+    const auto along = [&](Sum y, Sum x) {
+      return (y == 0 ? 0 : y * d_y) + (x == 0 ? 0 : x * d_x);
+    };
+    const auto fill = taps.Start(args);
+    const Sum start = is_tangent ? along(fill.y, fill.x) : fill.value;
     const T* const image =
         args.features + FeatureIndex(args, sample / args.samples, c);
     Sum sums[N];
@@ -50,7 +53,7 @@ __global__ void __launch_bounds__(kThreads)
         if (is_tangent) {
           const Sum y = taps.y.slope[k] * taps.x.weight[j];
           const Sum x = taps.y.weight[k] * taps.x.slope[j];
-          weight = (y == 0 ? 0 : y * d_y) + (x == 0 ? 0 : x * d_x);
+          weight = along(y, x);
         }
         if (weight == 0) continue;
         const auto pack =
@@ -168,11 +171,14 @@ __global__ void __launch_bounds__(kThreads)
     const bool valid = sample < samples;
     const int64_t read = valid ? sample : first;
     const auto taps = TapsAt<kAxis>(args, args.grid, read);
-    Sum dots[kAxis * kAxis] = {};
+    const auto fill = taps.Start(args);
+    Sum dots[kAxis * kAxis] = {}, ups = 0;
     for (int64_t c = lane * N; c < args.channels; c += kGroup * N) {
       const auto up = LoadPack<N>(args.d_output + OutputIndex(args, read, c));
       const T* const image =
           args.features + FeatureIndex(args, read / args.samples, c);
+#pragma unroll
+      for (int n = 0; n < N; ++n) ups += Widen(up.values[n]);
 #pragma unroll
       for (int k = 0; k < kAxis; ++k) {
 #pragma unroll
@@ -189,7 +195,12 @@ __global__ void __launch_bounds__(kThreads)
         }
       }
     }
-    Sum d_y = 0, d_x = 0;
+#pragma unroll
+    for (int lanes = 1; lanes < kGroup; lanes *= 2) {
+      ups += __shfl_xor_sync(0xFFFFFFFF, ups, lanes);
+    }
+    Sum d_y = fill.y == 0 ? 0 : fill.y * ups;
+    Sum d_x = fill.x == 0 ? 0 : fill.x * ups;
 #pragma unroll
     for (int k = 0; k < kAxis; ++k) {
 #pragma unroll
@@ -206,9 +217,9 @@ __global__ void __launch_bounds__(kThreads)
       }
     }
     if (valid && lane == 0) {
-      const bool flow = args.coordinates == SampleCoordinates::kFlow;
-      args.d_grid[2 * sample] = flow ? d_y : d_x;
-      args.d_grid[2 * sample + 1] = flow ? d_x : d_y;
+      const bool y_first = YIsFirst(args.coordinates);
+      args.d_grid[2 * sample] = y_first ? d_y : d_x;
+      args.d_grid[2 * sample + 1] = y_first ? d_x : d_y;
     }
   }
 }

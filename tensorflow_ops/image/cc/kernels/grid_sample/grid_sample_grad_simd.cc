@@ -41,7 +41,7 @@ __attribute__((noinline)) void AddBilinear(
   const int64_t channels = kChannels == 0 ? args.channels : kChannels;
   const int64_t row = args.width * channels;
   int32_t simple[kSampleBlock];
-  AllTapsInside(taps, static_cast<int32_t>(band.begin),
+  AllTapsInside(taps, args, static_cast<int32_t>(band.begin),
                 static_cast<int32_t>(band.end - 1), span.count, simple);
   for (int64_t i = 0; i < span.count; ++i) {
     const int64_t sample = span.list == nullptr ? span.first + i : span.list[i];
@@ -93,7 +93,7 @@ __attribute__((noinline)) void AddThreeChannels(const SampleTaps<float>& taps,
   const int64_t row = args.width * kChannels;
   int32_t simple[kSampleBlock];
   // The last pixel's fourth lane may be another thread's.
-  AllTapsInside(taps, static_cast<int32_t>(band.begin),
+  AllTapsInside(taps, args, static_cast<int32_t>(band.begin),
                 static_cast<int32_t>(band.end - 2), span.count, simple);
   PixelPair kept = {};
   const auto store = [&](const PixelPair& pair) {
@@ -280,7 +280,7 @@ __attribute__((noinline)) void DotThreeChannels(
   constexpr int kChannels = 3;
   const int64_t row = args.width * kChannels;
   int32_t simple[kSampleBlock];  // a vector ends in the pixel that follows
-  AllTapsInside(taps, 0, static_cast<int32_t>(args.Pixels() - 2), count,
+  AllTapsInside(taps, args, 0, static_cast<int32_t>(args.Pixels() - 2), count,
                 simple);
   int64_t i = 0;
   const auto dot_one = [&](int64_t j) {
@@ -370,7 +370,7 @@ void DotPixels(const SampleTaps<Sum<T>>& taps,
   }
   int32_t simple[kSampleBlock] = {};
   if (taps.count == 4) {
-    AllTapsInside(taps, 0, static_cast<int32_t>(args.Pixels() - 1), count,
+    AllTapsInside(taps, args, 0, static_cast<int32_t>(args.Pixels() - 1), count,
                   simple);
   }
   Vector<T> products[kMaxSampleTaps][kCount];

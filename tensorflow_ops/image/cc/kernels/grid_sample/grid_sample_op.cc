@@ -19,15 +19,21 @@ class GridSampleOpBase : public OpKernel {
     OP_REQUIRES_OK(ctx, ReadEnum(ctx, "padding_mode",
                                  {{"zeros", SamplePadding::kZeros},
                                   {"border", SamplePadding::kBorder},
-                                  {"reflection", SamplePadding::kReflection}},
+                                  {"reflection", SamplePadding::kReflection},
+                                  {"constant", SamplePadding::kConstant},
+                                  {"wrap", SamplePadding::kWrap},
+                                  {"grid_wrap", SamplePadding::kGridWrap}},
                                  &spec_.padding));
     OP_REQUIRES_OK(ctx,
                    ReadEnum(ctx, "coordinates",
                             {{"normalized", SampleCoordinates::kNormalized},
                              {"pixels", SampleCoordinates::kPixels},
-                             {"flow", SampleCoordinates::kFlow}},
+                             {"flow", SampleCoordinates::kFlow},
+                             {"indices", SampleCoordinates::kIndices}},
                             &spec_.coordinates));
     OP_REQUIRES_OK(ctx, ctx->GetAttr("align_corners", &spec_.align_corners));
+    if (!ctx->HasAttr("fill_value")) return;  // the gradient to features
+    OP_REQUIRES_OK(ctx, ReadNumber(ctx, "fill_value", &spec_.fill_value));
   }
 
  protected:

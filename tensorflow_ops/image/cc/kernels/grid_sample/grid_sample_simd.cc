@@ -40,6 +40,7 @@ TFO_INLINE void FetchEach(const PixelsAhead<T>& ahead, int64_t channels) {
 // The pixels of a sample that count.
 template <typename T, int kMax = kMaxSampleTaps>
 struct CountedTaps {
+  Sum<T> start;
   int count;
   const T* at[kMax];
   Sum<T> weight[kMax];
@@ -49,6 +50,7 @@ template <typename T>
 TFO_INLINE CountedTaps<T> CountTaps(const SampleTaps<Sum<T>>& taps, int64_t i,
                                     const T* image, int64_t channels) {
   CountedTaps<T> counted;
+  counted.start = taps.start[i];
   counted.count = 0;
   for (int t = 0; t < taps.count; ++t) {
     const Sum<T> weight = taps.weight[t][i];
@@ -75,7 +77,11 @@ TFO_INLINE void SampleTapsOf(const CountedTaps<T, kMax>& taps, int64_t channels,
       channels, 0,
       [&](auto vectors, int64_t c) {
         constexpr int kVectors = decltype(vectors)::kValue;
-        Vector<T> sums[kVectors] = {};
+        Vector<T> sums[kVectors];
+#pragma GCC unroll 4
+        for (int v = 0; v < kVectors; ++v) {
+          sums[v] = Broadcast<Vector<T>>(taps.start);
+        }
 #pragma GCC unroll 4
         for (int t = 0; t < count; ++t) {
           const Vector<T> weight = Broadcast<Vector<T>>(taps.weight[t]);
@@ -94,7 +100,7 @@ TFO_INLINE void SampleTapsOf(const CountedTaps<T, kMax>& taps, int64_t channels,
       [&](int64_t c, int64_t n) {
         if (n <= 4) {
           for (int64_t j = c; j < c + n; ++j) {
-            Sum<T> sum = 0;
+            Sum<T> sum = taps.start;
             for (int t = 0; t < count; ++t) {
               sum =
                   MulAdd(taps.weight[t], Sum<T>(LoadOne(taps.at[t] + j)), sum);
@@ -103,7 +109,7 @@ TFO_INLINE void SampleTapsOf(const CountedTaps<T, kMax>& taps, int64_t channels,
           }
           return;
         }
-        Vector<T> sums = {};
+        Vector<T> sums = Broadcast<Vector<T>>(taps.start);
         for (int t = 0; t < count; ++t) {
           sums = MulAdd(Broadcast<Vector<T>>(taps.weight[t]),
                         LoadFirst(taps.at[t] + c, n), sums);
@@ -121,7 +127,7 @@ __attribute__((noinline)) void SampleAnyTaps(const SampleTaps<Sum<T>>& taps,
                                              T* output) {
   for (int64_t i = first; i < end; ++i) {
     T* const to = output + i * channels;
-    if (taps.nan[i] != taps.nan[i]) {
+    if (taps.start[i] != taps.start[i]) {
       FillNan(to, channels);
     } else {
       SampleTapsOf(CountTaps(taps, i, image, channels), channels, false, to);
@@ -172,8 +178,8 @@ __attribute__((noinline)) void SampleFewChannels(
   // Pixels that a vector reaches into.
   const int32_t reach = (kLanes - 1) / static_cast<int32_t>(channels);
   int32_t simple[kSampleBlock];
-  AllTapsInside(taps, 0, static_cast<int32_t>(args.Pixels() - 1) - reach, count,
-                simple);
+  AllTapsInside(taps, args, 0, static_cast<int32_t>(args.Pixels() - 1) - reach,
+                count, simple);
   for (int64_t i = 0; i < count; ++i) {
     FetchPixel(ahead, i, channels);
     if (!simple[i]) {
@@ -241,7 +247,7 @@ void SampleFours(const SampleTaps<float>& taps, int64_t count,
   int32_t simple[kSampleBlock];
   // The last row's eight floats end in the image.
   const bool all_simple = AllTapsInside(
-      taps, 0, static_cast<int32_t>(args.Pixels() - 7 / kChannels), count,
+      taps, args, 0, static_cast<int32_t>(args.Pixels() - 7 / kChannels), count,
       simple);
   int64_t i = 0;
   if (all_simple && ahead.count >= count) {
@@ -273,7 +279,7 @@ void SampleFours(const SampleTaps<float>& taps, int64_t count,
 // the right pixel of a row at once, as 64 bits.
 TFO_INLINE FloatVector SamplePairs(const SampleTaps<float>& taps, int64_t i,
                                    const float* image) {
-  FloatVector sum = Load(taps.nan + i);
+  FloatVector sum = Load(taps.start + i);
 #pragma GCC unroll 2
   for (int t = 0; t < 4; t += 2) {
     const auto eight = [&](const int32_t* pixel) {
@@ -301,8 +307,8 @@ void SampleOneChannel(const SampleTaps<Sum<T>>& taps, int64_t count,
   if constexpr (sizeof(T) == 4) {
     int32_t simple[kSampleBlock];
     if (taps.count == 4 &&
-        AllTapsInside(taps, 0, static_cast<int32_t>(args.Pixels() - 1), count,
-                      simple)) {
+        AllTapsInside(taps, args, 0, static_cast<int32_t>(args.Pixels() - 1),
+                      count, simple)) {
       for (; i + kCount <= count; i += kCount) {
         Store(SamplePairs(taps, i, image), output + i);
       }
@@ -310,7 +316,7 @@ void SampleOneChannel(const SampleTaps<Sum<T>>& taps, int64_t count,
   }
 #endif
   for (; i < count; i += kCount) {
-    Vector<T> sum = Load(taps.nan + i);
+    Vector<T> sum = Load(taps.start + i);
     for (int t = 0; t < taps.count; ++t) {
       const Vector<T> weight = Load(taps.weight[t] + i);
       sum = MulAdd(weight, Gather(image, taps.pixel[t] + i, weight), sum);
@@ -333,7 +339,7 @@ void SampleBilinear(const SampleTaps<Sum<T>>& taps, int64_t count,
   stream = stream && channels % Lanes<T>::kCount == 0 &&
            reinterpret_cast<uintptr_t>(output) % kBytes == 0;
   int32_t simple[kSampleBlock];
-  AllTapsInside(taps, 0, static_cast<int32_t>(args.Pixels() - 1), count,
+  AllTapsInside(taps, args, 0, static_cast<int32_t>(args.Pixels() - 1), count,
                 simple);
   for (int64_t i = 0; i < count; ++i) {
     FetchPixel(ahead, i, channels);
@@ -343,6 +349,7 @@ void SampleBilinear(const SampleTaps<Sum<T>>& taps, int64_t count,
     }
     const T* const at = image + taps.pixel[0][i] * channels;
     const CountedTaps<T, 4> all = {
+        0,
         4,
         {at, at + channels, at + row, at + row + channels},
         {taps.weight[0][i], taps.weight[1][i], taps.weight[2][i],

@@ -27,12 +27,13 @@ template <typename C>
 struct alignas(64) SampleTaps {
   int32_t pixel[kMaxSampleTaps][kSampleBlock];
   C weight[kMaxSampleTaps][kSampleBlock];
-  C nan[kSampleBlock];  // NaN if the sample is NaN, else 0
-  int count;            // of a sample
+  C start[kSampleBlock];  // what pixels outside add; NaN if the sample is NaN
+  int count;              // of a sample
 };
 template <typename C>
 struct alignas(64) SampleSlopes {
   C y[kMaxSampleTaps][kSampleBlock], x[kMaxSampleTaps][kSampleBlock];
+  C start_y[kSampleBlock], start_x[kSampleBlock];
 };
 // For each tap, the sum over channels of upstream gradient times pixel.
 template <typename C>

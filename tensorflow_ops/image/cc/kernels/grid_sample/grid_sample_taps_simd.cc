@@ -55,9 +55,9 @@ template <typename C>
 void ReadCoordinates(const GridSampleSpec& args, const C* grid,
                      const SampleSpan& span, Coordinates<C>* to) {
   const bool flow = args.coordinates == SampleCoordinates::kFlow;
-  // A flow is (y, x).
-  C* const first = flow ? to->y : to->x;
-  C* const second = flow ? to->x : to->y;
+  const bool y_first = YIsFirst(args.coordinates);
+  C* const first = y_first ? to->y : to->x;
+  C* const second = y_first ? to->x : to->y;
   if (span.list == nullptr) {
     SplitPairs(grid + 2 * span.first, span.count, first, second);
   } else {
@@ -125,7 +125,7 @@ void FindTapsOf(const GridSampleSpec& args, const C* grid,
         const V up = 1 - down, left = 1 - right;
         const Index pixel = __builtin_convertvector(low_y, Index) * width +
                             __builtin_convertvector(low_x, Index);
-        Store(V{}, taps->nan + i);
+        Store(V{}, taps->start + i);
         Store(up * left, taps->weight[0] + i);
         Store(up * right, taps->weight[1] + i);
         Store(down * left, taps->weight[2] + i);
@@ -139,7 +139,12 @@ void FindTapsOf(const GridSampleSpec& args, const C* grid,
     }
     const auto rows = TapsAt<kAxis, V>(axis_y, y);
     const auto columns = TapsAt<kAxis, V>(axis_x, x);
-    Store(rows.nan + columns.nan, taps->nan + i);
+    const auto fill = FillOf<kAxis, V>(args.fill_value, rows, columns);
+    Store(rows.nan + columns.nan + fill.value, taps->start + i);
+    if (slopes != nullptr) {
+      Store(fill.y, slopes->start_y + i);
+      Store(fill.x, slopes->start_x + i);
+    }
 #pragma GCC unroll 4
     for (int k = 0; k < kAxis; ++k) {
       const Index row = PixelIndex<C>(rows.pixel[k], axis_y.size) * width;

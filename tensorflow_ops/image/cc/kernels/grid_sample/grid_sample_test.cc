@@ -56,7 +56,7 @@ struct Case {
     Results results = {std::vector<double>(d_output.size()),
                        std::vector<double>(features.size()),
                        std::vector<double>(grid.size())};
-    const bool flow = args.coordinates == SampleCoordinates::kFlow;
+    const bool flow = YIsFirst(args.coordinates);
     for (int64_t n = 0; n < args.batch; ++n) {
       for (int64_t i = 0; i < args.samples; ++i) {
         const double* const g = &grid[2 * (n * args.samples + i)];
@@ -74,12 +74,16 @@ struct Case {
           for (const Tap& v : y.taps) {
             for (const Tap& u : x.taps) {
               const int64_t f = Feature(n, v.pixel * args.width + u.pixel, c);
+              const bool outside = v.pixel < 0 || u.pixel < 0;
+              const double value = outside ? args.fill_value : features[f];
               if (v.weight * u.weight != 0) {
-                results.output[o] += v.weight * u.weight * features[f];
-                results.d_features[f] += v.weight * u.weight * d_output[o];
+                results.output[o] += v.weight * u.weight * value;
+                if (!outside) {
+                  results.d_features[f] += v.weight * u.weight * d_output[o];
+                }
               }
-              d[flow ? 0 : 1] += v.slope * u.weight * features[f] * d_output[o];
-              d[flow ? 1 : 0] += v.weight * u.slope * features[f] * d_output[o];
+              d[flow ? 0 : 1] += v.slope * u.weight * value * d_output[o];
+              d[flow ? 1 : 0] += v.weight * u.slope * value * d_output[o];
             }
           }
         }
@@ -163,8 +167,9 @@ Actual<T> Check(const Device& device, const Case& c,
       caller, testing::NameOf<T>(), "mode ", static_cast<int>(args.mode),
       ", padding ", static_cast<int>(args.padding), ", coordinates ",
       static_cast<int>(args.coordinates), ", align_corners ",
-      args.align_corners, ", features ", args.batch, " x ", args.height, " x ",
-      args.width, " x ", args.channels, ", samples ", args.samples);
+      args.align_corners, ", fill_value ", args.fill_value, ", features ",
+      args.batch, " x ", args.height, " x ", args.width, " x ", args.channels,
+      ", samples ", args.samples);
   const Results expected = c.Expected();
   const Actual<T> actual = Run<T>(device, c);
   ExpectClose("output", actual.output, expected.output);
@@ -197,7 +202,12 @@ void ForModes(const Body& body) {
   for (auto mode :
        {SampleMode::kBilinear, SampleMode::kNearest, SampleMode::kBicubic}) {
     for (auto padding : {SamplePadding::kZeros, SamplePadding::kBorder,
-                         SamplePadding::kReflection}) {
+                         SamplePadding::kReflection, SamplePadding::kConstant,
+                         SamplePadding::kWrap, SamplePadding::kGridWrap}) {
+      if (mode == SampleMode::kBicubic &&
+          padding > SamplePadding::kReflection) {
+        continue;  // the shape function refuses it
+      }
       for (bool align : {false, true}) {
         GridSampleSpec args = {};
         args.mode = mode;
@@ -215,8 +225,9 @@ void CheckModes(const Device& device) {
   ForModes([&](GridSampleSpec args) {
     for (auto coordinates :
          {SampleCoordinates::kNormalized, SampleCoordinates::kPixels,
-          SampleCoordinates::kFlow}) {
+          SampleCoordinates::kFlow, SampleCoordinates::kIndices}) {
       ++seed;
+      args.fill_value = seed % 2 == 0 ? 0 : 1.5;
       args.coordinates = coordinates;
       args.flow_columns = 7;
       args = Sized(args, 2, 4, 8, seed % 5 == 0 ? 20 : 3, 35);
@@ -255,8 +266,10 @@ TFO_TEST(GridSample, SizesEqualTheDefinition) {
 TFO_TEST(GridSample, OnePixelEqualsTheDefinition) {
   uint32_t seed = 0;
   ForModes([&](GridSampleSpec args) {
+    args.coordinates = SampleCoordinates::kIndices;
     for (int64_t width : {1, 2}) {
       Check<float>(Cpu(), MakeCase(Sized(args, 1, 1, width, 2, 20), ++seed));
+      args.coordinates = SampleCoordinates::kNormalized;
     }
   });
 }
@@ -291,6 +304,55 @@ TFO_DEVICE_TEST(GridSample, InfiniteDirectionsWithoutASlope) {
   TFO_EXPECT(testing::HaveSameBits(tangent(0), tangent(INFINITY)));
 }
 
+// Samples that wrap are not like those inside: their pixels are not neighbors.
+TFO_TEST(GridSample, WrappedPlacesEqualTheDefinition) {
+  for (int64_t channels : {1, 3, 5, 20}) {
+    for (auto coordinates :
+         {SampleCoordinates::kPixels, SampleCoordinates::kIndices}) {
+      GridSampleSpec args = Sized({}, 1, 5, 6, channels, 130);
+      args.padding = SamplePadding::kGridWrap;
+      args.coordinates = coordinates;
+      Case c = MakeCase(args, 12);
+      for (int64_t i = 0; i < 130; ++i) {
+        c.grid[2 * i] = 4.25 + i % 5;
+        c.grid[2 * i + 1] = -0.75 + i % 3 * 2;
+      }
+      Check<float>(testing::ThreadedCpu(2), c);
+      Check<Half>(Cpu(), c);
+    }
+  }
+}
+
+// What pixels outside are worth, also if it is not finite: only samples and
+// gradients that they are part of change.
+TFO_DEVICE_TEST(GridSample, FillValuesThatAreNotFinite) {
+  for (double fill : {INFINITY, NAN}) {
+    for (int64_t channels : {1, 3, 20}) {
+      GridSampleSpec args = InPixels(1, 3, 4, channels, 4);
+      args.fill_value = fill;
+      Case c = MakeCase(args, 9);
+      c.grid = {1.25, 1.5, 3, 2, -0.5, 1, 7, 7};  // inside, edge, halfway, far
+      for (double& d : c.d_output) d = 1;
+      const auto with_fill = Run<float>(device, c);
+      c.args.fill_value = 0;
+      const auto without = Run<float>(device, c);
+      for (int64_t i = 0; i < 4 * channels; ++i) {
+        if (i < 2 * channels) {
+          TFO_EXPECT_EQ(with_fill.output[i], without.output[i]);
+        } else {
+          TFO_EXPECT_EQ(with_fill.output[i] == fill, !std::isnan(fill));
+        }
+      }
+      TFO_EXPECT(
+          testing::HaveSameBits(with_fill.d_features, without.d_features));
+      for (int i : {0, 1, 6, 7}) {
+        TFO_EXPECT_EQ(with_fill.d_grid[i], without.d_grid[i]);
+      }
+      for (int i : {2, 3, 4}) TFO_EXPECT(!std::isfinite(with_fill.d_grid[i]));
+    }
+  }
+}
+
 // Neighbors share pixels, in rows as short as can be, and with a hole.
 TFO_TEST(GridSample, SmoothPlacesEqualTheDefinition) {
   for (int64_t width : {1, 2, 3, 4, 9}) {
@@ -306,7 +368,7 @@ TFO_TEST(GridSample, SmoothPlacesEqualTheDefinition) {
 // Vectors of samples whose taps all count.
 TFO_TEST(GridSample, PlacesInsideEqualTheDefinition) {
   for (auto padding : {SamplePadding::kZeros, SamplePadding::kBorder,
-                       SamplePadding::kReflection}) {
+                       SamplePadding::kReflection, SamplePadding::kGridWrap}) {
     for (auto coordinates :
          {SampleCoordinates::kPixels, SampleCoordinates::kFlow}) {
       for (int64_t channels : {1, 2, 3, 4, 5, 9, 16, 40}) {
@@ -396,13 +458,17 @@ Case WildCase(GridSampleSpec args) {
 TFO_DEVICE_TEST(GridSample, WildPlacesEqualTheDefinition) {
   ForModes([&](GridSampleSpec args) {
     for (auto coordinates :
-         {SampleCoordinates::kPixels, SampleCoordinates::kFlow}) {
+         {SampleCoordinates::kPixels, SampleCoordinates::kFlow,
+          SampleCoordinates::kIndices}) {
       args.coordinates = coordinates;
+      args.fill_value = 1.5;
       Case c = WildCase(args);
       // Where floats are whole numbers, the loops of the definition are endless
       // or depend on rounding: those places only must not crash.
       const auto actual = Run<float>(device, c);
-      if (args.padding == SamplePadding::kReflection) {
+      if (args.padding == SamplePadding::kReflection ||
+          args.padding == SamplePadding::kWrap ||
+          args.padding == SamplePadding::kGridWrap) {
         for (size_t i = 0; i < c.grid.size(); ++i) {
           if (c.grid[i] == 0.25) continue;
           TFO_EXPECT_EQ(std::isnan(actual.output[3 * (i / 2)]),

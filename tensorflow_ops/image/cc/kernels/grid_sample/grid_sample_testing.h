@@ -12,7 +12,7 @@ namespace tfo::testing {
 
 // Pixels with weights, and how the weights change with the coordinate.
 struct Tap {
-  int64_t pixel;
+  int64_t pixel;  // -1: outside
   double weight, slope;
 };
 struct Axis {
@@ -30,6 +30,14 @@ inline double Reflect(double p, double low, double high, double* sign) {
   return p;
 }
 
+// SciPy's NI_EXTEND_WRAP and NI_EXTEND_GRID_WRAP.
+inline double Wrap(double p, double period, double last) {
+  if (period == 0) return p - p;
+  if (!std::isfinite(p)) return NAN;
+  if (p < 0) return p + period * (std::trunc(-p / period) + 1);
+  return p > last ? p - period * std::trunc(p / period) : p;
+}
+
 inline Axis AxisOfDefinition(const GridSampleSpec& args, int64_t size, double g,
                              double own) {
   double p = g, scale = 1;
@@ -44,10 +52,12 @@ inline Axis AxisOfDefinition(const GridSampleSpec& args, int64_t size, double g,
   }
   Axis axis;
   const bool reflects = args.padding == SamplePadding::kReflection;
+  const bool wraps = args.padding == SamplePadding::kWrap ||
+                     args.padding == SamplePadding::kGridWrap;
   const double low = args.align_corners ? 0 : -0.5;
   const double high = args.align_corners ? size - 1 : size - 0.5;
   if (std::isnan(p) || (reflects && std::isinf(p) && high > low) ||
-      (reflects && std::isinf(p))) {
+      ((reflects || wraps) && std::isinf(p))) {
     axis.nan = true;
     return axis;
   }
@@ -70,27 +80,53 @@ inline Axis AxisOfDefinition(const GridSampleSpec& args, int64_t size, double g,
                                     0, size - 1);
         if (size == 1) pixel = 0;
       }
-      if (pixel < 0 || pixel >= size) continue;
+      if (pixel < 0 || pixel >= size) pixel = -1;
       axis.taps.push_back({pixel, weight, scale * (d < 0 ? -slope : slope)});
     }
     return axis;
   }
   double sign = 1;
-  if (reflects) p = Reflect(p, low, high, &sign);
-  if (args.padding != SamplePadding::kZeros) {
+  const bool indices = args.coordinates == SampleCoordinates::kIndices;
+  if (reflects) {
+    // As SciPy: rounded half up before the pixel is reflected.
+    const double period = 2 * (size - 1);
+    const bool half = indices && args.align_corners && size > 1 && p > 0 &&
+                      std::fmod(p, period) == size - 0.5 &&
+                      args.mode == SampleMode::kNearest;
+    p = half ? size - 2 : Reflect(p, low, high, &sign);
+  }
+  if (wraps) {
+    const bool grid = args.padding == SamplePadding::kGridWrap;
+    p = Wrap(p, grid ? size : size - 1, size - 1);
+    if (!grid && p == size - 1) sign = 0;
+  }
+  if (args.padding == SamplePadding::kConstant) {
+    if (p < 0 || p > size - 1) p = -2;
+    if (p == size - 1) sign = 0;
+  }
+  if (reflects || args.padding == SamplePadding::kBorder) {
     p = std::clamp(p, 0.0, size - 1.0);
     if (p <= 0 || p >= size - 1) sign = 0;
   }
-  if (!(p > -2 && p < size + 1)) return axis;
+  if (!(p > -2 && p < size + 1)) {
+    axis.taps.push_back({-1, 1, 0});
+    return axis;
+  }
+  const auto pixel_of = [&](int64_t pixel) -> int64_t {
+    if (args.padding == SamplePadding::kGridWrap) {
+      return (pixel + size) % size;
+    }
+    return pixel >= 0 && pixel < size ? pixel : -1;
+  };
   if (args.mode == SampleMode::kNearest) {
-    const int64_t pixel = std::llrint(p);
-    if (pixel >= 0 && pixel < size) axis.taps.push_back({pixel, 1, 0});
+    const int64_t pixel =
+        indices ? static_cast<int64_t>(std::floor(p + 0.5)) : std::llrint(p);
+    axis.taps.push_back({pixel_of(pixel), 1, 0});
     return axis;
   }
   const int64_t at = static_cast<int64_t>(std::floor(p));
   for (int i = 0; i < 2; ++i) {
-    if (at + i < 0 || at + i >= size) continue;
-    axis.taps.push_back({at + i, i == 0 ? 1 - (p - at) : p - at,
+    axis.taps.push_back({pixel_of(at + i), i == 0 ? 1 - (p - at) : p - at,
                          sign * scale * (i == 0 ? -1 : 1)});
   }
   return axis;

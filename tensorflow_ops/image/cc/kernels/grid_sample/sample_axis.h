@@ -2,11 +2,16 @@
 // (core/cc/elementwise.h): V is a vector, or float or double.
 //
 // A coordinate becomes a place in pixels, and the place is padded:
-//   zeros       stays; pixels outside count 0
+//   zeros       stays; pixels outside count fill_value
+//   constant    stays, but outside of [0, size - 1] all pixels are outside
 //   border      is clipped to [0, size - 1]
 //   reflection  is reflected about the centres of the outer pixels
 //               (align_corners) or their outer edges, then clipped
-// For bicubic samples, each tap is padded, not the place.
+//   wrap        is moved into [0, size - 1] by multiples of size - 1
+//   grid_wrap   is moved into [0, size) by multiples of size; the pixel after
+//               the last one is the first
+// For bicubic samples, each tap is padded, not the place; the last three have
+// none.
 #ifndef TENSORFLOW_OPS_IMAGE_CC_KERNELS_GRID_SAMPLE_SAMPLE_AXIS_H_
 #define TENSORFLOW_OPS_IMAGE_CC_KERNELS_GRID_SAMPLE_SAMPLE_AXIS_H_
 
@@ -24,6 +29,8 @@ struct AxisTaps {
   V weight[kCount];  // to be skipped if 0: the pixel may be NaN
   V slope[kCount];   // of the weight, as the coordinate changes
   V nan;             // NaN if the sample is NaN, else 0
+  V outside;         // the weight of the taps that are outside; all of a NaN
+  V outside_slope;   // place are, without a slope
 };
 
 template <typename V>
@@ -69,6 +76,7 @@ TFO_FORMULA V PlaceOf(const ImageAxis<C>& axis, V coordinate, V own) {
     case SampleCoordinates::kFlow:
       return own - coordinate;
     case SampleCoordinates::kPixels:
+    case SampleCoordinates::kIndices:
       return coordinate;
     default:
       if (!axis.align_corners) {
@@ -98,7 +106,62 @@ TFO_FORMULA V Reflected(const ImageAxis<C>& axis, V place, V* slope) {
   *slope = from_low < 0 ? -*slope : *slope;
   const V distance = ModuloOf<V>(from_low < 0 ? -from_low : from_low, 2 * span);
   *slope = distance > span ? -*slope : *slope;
-  return (distance > span ? 2 * span - distance : distance) + low;
+  V reflected = 2 * span - distance;
+  if (axis.coordinates == SampleCoordinates::kIndices &&
+      axis.mode == SampleMode::kNearest && axis.align_corners) {
+    // SciPy rounds this half up before it reflects the pixel.
+    const auto is_half = (from_low > 0) & (distance == span + C(0.5));
+    reflected = is_half ? reflected - C(0.5) : reflected;
+  }
+  return (distance > span ? reflected : distance) + low;
+}
+
+template <typename V, typename C>
+TFO_FORMULA V Wrapped(const ImageAxis<C>& axis, V place) {
+  const bool grid = axis.padding == SamplePadding::kGridWrap;
+  const C last = static_cast<C>(axis.size - 1);
+  const C period = grid ? static_cast<C>(axis.size) : last;
+  if (period == 0) return place - place;
+  const V distance = ModuloOf<V>(place < 0 ? -place : place, period);
+  V wrapped = place < 0 ? period - distance : distance;
+  if (grid) return wrapped < period ? wrapped : wrapped - period;
+  return place == last ? place : wrapped;
+}
+
+// A place moved by the padding, and its slope.
+template <typename V, typename C>
+TFO_FORMULA V Padded(const ImageAxis<C>& axis, V place, V* slope) {
+  const C last = static_cast<C>(axis.size - 1);
+  switch (axis.padding) {
+    case SamplePadding::kZeros:
+      return Clip<V>(place, -2, FarOutside(axis));
+    case SamplePadding::kConstant:
+      *slope = place < last ? *slope : V{};
+      return (place < 0) | (place > last) ? Broadcast<V>(-2) : place;
+    case SamplePadding::kGridWrap:
+      return Wrapped<V>(axis, place);
+    case SamplePadding::kWrap:
+      place = Wrapped<V>(axis, place);
+      *slope = place < last ? *slope : V{};
+      return place;
+    case SamplePadding::kReflection:
+      place = Reflected<V>(axis, place, slope);
+      break;
+    case SamplePadding::kBorder:
+      break;
+  }
+  place = Clip<V>(place, 0, last);
+  *slope = place > 0 ? *slope : V{};
+  *slope = place < last ? *slope : V{};
+  return place;
+}
+
+// The nearest pixel: halves to even, but up by SciPy's rules.
+template <typename V, typename C>
+TFO_FORMULA V Nearest(const ImageAxis<C>& axis, V place) {
+  if (axis.coordinates != SampleCoordinates::kIndices) return RoundEven(place);
+  const V low = Floor(place);
+  return place - low < C(0.5) ? low : low + 1;
 }
 
 // The cubic convolution with a = -3/4 of the pixels at -1, 0, 1, 2, and its
@@ -172,19 +235,10 @@ TFO_FORMULA AxisTaps<V, kCount> TapsAt(const ImageAxis<C>& axis, V place) {
   if constexpr (kCount == 4) {
     taps = CubicTaps<V>(axis, place);
   } else {
-    if (axis.padding == SamplePadding::kReflection) {
-      place = Reflected<V>(axis, place, &slope);
-    }
-    if (axis.padding == SamplePadding::kZeros) {
-      place = Clip<V>(place, -2, FarOutside(axis));
-    } else {
-      place = Clip<V>(place, 0, last);
-      slope = place > 0 ? slope : V{};
-      slope = place < last ? slope : V{};
-    }
+    place = Padded<V>(axis, place, &slope);
     taps.nan = place - place;
     if constexpr (kCount == 1) {
-      taps.pixel[0] = RoundEven(place);
+      taps.pixel[0] = Nearest<V>(axis, place);
       taps.weight[0] = Broadcast<V>(1);
       taps.slope[0] = V{};
     } else {
@@ -197,14 +251,23 @@ TFO_FORMULA AxisTaps<V, kCount> TapsAt(const ImageAxis<C>& axis, V place) {
       taps.slope[1] = Broadcast<V>(1);
     }
   }
+  taps.outside = taps.outside_slope = V{};
   TFO_UNROLL
   for (int i = 0; i < kCount; ++i) {
-    const V pixel = taps.pixel[i];
+    V pixel = taps.pixel[i];
+    if (axis.padding == SamplePadding::kGridWrap) {
+      pixel = pixel > last ? V{} : pixel;
+    }
     const auto is_pixel = (pixel >= 0) & (pixel <= last);
+    const V tap_slope = taps.slope[i] * slope;
+    taps.outside += is_pixel ? V{} : taps.weight[i];
+    taps.outside_slope += is_pixel ? V{} : tap_slope;
     taps.pixel[i] = is_pixel ? pixel : V{};
     taps.weight[i] = is_pixel ? taps.weight[i] : V{};
-    taps.slope[i] = is_pixel ? taps.slope[i] * slope : V{};
+    taps.slope[i] = is_pixel ? tap_slope : V{};
   }
+  taps.outside = taps.nan == 0 ? taps.outside : Broadcast<V>(1);
+  taps.outside_slope = taps.nan == 0 ? taps.outside_slope : V{};
   return taps;
 }
 
@@ -212,6 +275,24 @@ template <int kCount, typename V, typename C>
 TFO_FORMULA AxisTaps<V, kCount> TapsOf(const ImageAxis<C>& axis, V coordinate,
                                        V own) {
   return TapsAt<kCount, V>(axis, PlaceOf<V>(axis, coordinate, own));
+}
+
+// What pixels outside add to a sample, and its slopes along y and x.
+template <typename V>
+struct Fill {
+  V value, y, x;
+};
+template <int kCount, typename V>
+TFO_FORMULA Fill<V> FillOf(double fill_value, const AxisTaps<V, kCount>& y,
+                           const AxisTaps<V, kCount>& x) {
+  if (fill_value == 0) return {V{}, V{}, V{}};
+  const auto filled = [&](V weight) {
+    // Zero times infinity is NaN.
+    return weight == 0 ? V{} : weight * static_cast<ScalarOf<V>>(fill_value);
+  };
+  return {filled(y.outside + (1 - y.outside) * x.outside),
+          filled(y.outside_slope * (1 - x.outside)),
+          filled(x.outside_slope * (1 - y.outside))};
 }
 
 }  // namespace TFO_FORMULA_NAMESPACE

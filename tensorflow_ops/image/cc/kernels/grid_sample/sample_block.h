@@ -32,19 +32,22 @@ TFO_INLINE Vector<T> Gather(const T* image, const int32_t* pixel,
   return weight != 0 ? values : Vector<T>{};
 }
 
-// For bilinear samples i of a block: whether all taps count, the last one is
-// at most `last_pixel`, and the first at least `first_pixel`. If so, the taps
-// are pixels p, p + 1, p + width and p + width + 1.
+// For bilinear samples i of a block: whether all taps count, are pixels p,
+// p + 1, p + width and p + width + 1, the last one is at most `last_pixel`, and
+// the first at least `first_pixel`.
 template <typename C>
-TFO_INLINE bool AllTapsInside(const SampleTaps<C>& taps, int32_t first_pixel,
+TFO_INLINE bool AllTapsInside(const SampleTaps<C>& taps,
+                              const GridSampleSpec& args, int32_t first_pixel,
                               int32_t last_pixel, int64_t count,
                               int32_t* simple) {
+  const int32_t step = static_cast<int32_t>(args.width) + 1;
   int32_t all = 1;
   for (int64_t i = 0; i < count; ++i) {
     simple[i] = (taps.weight[0][i] != 0) & (taps.weight[1][i] != 0) &
                 (taps.weight[2][i] != 0) & (taps.weight[3][i] != 0) &
                 (taps.pixel[0][i] >= first_pixel) &
-                (taps.pixel[3][i] <= last_pixel);
+                (taps.pixel[3][i] <= last_pixel) &
+                (taps.pixel[3][i] - taps.pixel[0][i] == step);  // no wrap
     all &= simple[i];
   }
   return all != 0;

@@ -14,7 +14,12 @@ struct PlaneTaps {
   scalar::AxisTaps<C, kAxis> y, x;
   int32_t row[kAxis], column[kAxis];
 
-  __device__ bool IsNan() const { return !(y.nan + x.nan == 0); }
+  // What a sample begins with, or its slopes.
+  __device__ scalar::Fill<C> Start(const GridSampleSpec& args) const {
+    auto fill = scalar::FillOf<kAxis, C>(args.fill_value, y, x);
+    fill.value += y.nan + x.nan;
+    return fill;
+  }
   __device__ int64_t Pixel(const GridSampleSpec& args, int k, int j) const {
     return row[k] * args.width + column[j];
   }
@@ -32,6 +37,7 @@ template <int kAxis, typename C>
 __device__ PlaneTaps<kAxis, C> TapsAt(const GridSampleSpec& args, const C* grid,
                                       int64_t i) {
   const bool flow = args.coordinates == SampleCoordinates::kFlow;
+  const bool y_first = YIsFirst(args.coordinates);
   const auto pair = LoadPack<2>(grid + 2 * i);
   const int64_t sample = flow ? i % args.samples : 0;
   const int64_t row = flow ? sample / args.flow_columns : 0;
@@ -39,9 +45,9 @@ __device__ PlaneTaps<kAxis, C> TapsAt(const GridSampleSpec& args, const C* grid,
   const C own_x = static_cast<C>(flow ? sample - row * args.flow_columns : 0);
   PlaneTaps<kAxis, C> taps;
   taps.y = scalar::TapsOf<kAxis, C>(AxisOf<C>(args, args.height),
-                                    pair.values[flow ? 0 : 1], own_y);
+                                    pair.values[y_first ? 0 : 1], own_y);
   taps.x = scalar::TapsOf<kAxis, C>(AxisOf<C>(args, args.width),
-                                    pair.values[flow ? 1 : 0], own_x);
+                                    pair.values[y_first ? 1 : 0], own_x);
 #pragma unroll
   for (int k = 0; k < kAxis; ++k) {
     taps.row[k] = ToPixel(taps.y.pixel[k], args.height);
