@@ -18,7 +18,7 @@ help_if_asked "$@"
 # What each example must write.
 declare -A writes=(
   [pool_photo]=demo.png
-  [detection]='detections.png detector/saved_model.pb'
+  [detection]='detections.png detector/saved_model.pb set_prediction.png set_predictor/saved_model.pb'
   [image_classifier]=""
   [seq2seq]=decoder/saved_model.pb
   [spatial_transformer]=straightened.png
@@ -67,7 +67,10 @@ for name; do
       fi
       ;;
     basics) ;;
-    *) run "$name/train.py" "${steps[@]}" --output "$output" ;;
+    *)
+      run "$name/train.py" "${steps[@]}" --output "$output"
+      [[ $name != detection ]] || run detection/set_prediction.py "${steps[@]}" --output "$output"
+      ;;
   esac
   for file in ${writes[$name]}; do
     [[ -s $output/$file ]] || die "examples/$name wrote no $output/$file."

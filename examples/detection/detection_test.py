@@ -11,9 +11,9 @@ import numpy as np
 import onnxruntime
 import pytest
 import serve
+import set_prediction
 import tensorflow as tf
 import tf2onnx
-import train
 
 import tensorflow_ops as tfo
 
@@ -48,7 +48,7 @@ def test_average_precision_over_scenes_and_classes():
     ]
     # Class 0: right, wrong (class 1 is there), right. Class 1: wrong only.
     of_class_0 = (51 + 50 * 2 / 3) / 101
-    np.testing.assert_allclose(train.average_precision(scenes, found)["AP"], of_class_0 / 2)
+    np.testing.assert_allclose(model.average_precision(scenes, found)["AP"], of_class_0 / 2)
 
 
 def test_decode_moves_and_scales():
@@ -163,3 +163,46 @@ def test_onnx_runtime_finds_the_same(detector, images, tmp_path):
         np.testing.assert_array_equal(found[name], expected[name])
     np.testing.assert_allclose(found["boxes"], expected["boxes"], atol=1e-3)
     np.testing.assert_allclose(found["scores"], expected["scores"], atol=1e-5)
+
+
+@pytest.fixture
+def signs():
+    """The truth of an image with two signs, and four queries that find them, one each, in all layers."""
+    boxes = np.float32([[[0.1, 0.1, 0.3, 0.4], [0.5, 0.5, 0.9, 0.8], [0, 0, 0, 0]]])
+    found = boxes[0, [2, 1, 2, 0]] + np.float32([0, 0, 0.01, 0.01])
+    logits = np.full([4, len(data.CLASSES)], -20.0, np.float32)
+    logits[1, 0], logits[3, 2] = 20, 20
+    repeats = [1, set_prediction.LAYERS, 1, 1]
+    outputs = {"boxes": np.tile(found, repeats), "classes": np.tile(logits, repeats)}
+    return {"boxes": boxes, "classes": np.int32([[2, 0, -1]])}, outputs
+
+
+def test_a_set_has_no_order_and_each_sign_one_query(signs):
+    truth, outputs = signs
+
+    def loss(boxes, classes):
+        boxes, classes = tf.constant(boxes), tf.constant(classes)
+        return float(set_prediction.SetPredictor().compute_loss(None, truth, {"boxes": boxes, "classes": classes}))
+
+    right = loss(**outputs)
+    assert 0 < right < 2  # the boxes are a hundredth too large
+    np.testing.assert_allclose(loss(**{name: x[:, :, ::-1] for name, x in outputs.items()}), right, rtol=1e-5)
+    twice = {name: np.copy(x) for name, x in outputs.items()}
+    twice["boxes"][:, :, 0], twice["classes"][:, :, 0] = twice["boxes"][:, :, 1], twice["classes"][:, :, 1]
+    # The second query of a sign is wrong, by the focal loss of a logit of 20, in each layer, of two signs.
+    layers, weight = set_prediction.LAYERS, set_prediction.COSTS["classes"]
+    np.testing.assert_allclose(loss(**twice) - right, weight * layers * 0.75 * 20 / 2, rtol=1e-3)
+    confused = {**outputs, "classes": np.roll(outputs["classes"], 1, axis=-1)}
+    assert loss(**confused) > right + 10
+
+
+def test_detections_of_a_set_are_not_suppressed(signs, monkeypatch):
+    monkeypatch.setattr(model, "MAX_DETECTIONS", 3)
+    outputs = {name: tf.constant(x) for name, x in signs[1].items()}
+    outputs["classes"] /= tf.reshape(tf.constant([8.0, 8, 8, 4]), [4, 1])
+    detector = set_prediction.Detector(lambda images, training: outputs)
+    found = detector.find(np.zeros([1, data.SIZE, data.SIZE, 3], np.uint8))
+    assert found["counts"].numpy() == [3]
+    np.testing.assert_array_equal(found["classes"][0, :2], [2, 0])
+    np.testing.assert_allclose(found["scores"][0, :2], 1 / (1 + np.exp([-5, -2.5])), rtol=1e-5)
+    np.testing.assert_allclose(found["boxes"][0, :2], data.SIZE * outputs["boxes"].numpy()[0, -1, [3, 1]], rtol=1e-6)

@@ -1,12 +1,14 @@
 """The second stage of a two-stage detector: backbone, feature pyramid, RoIAlign, head; and the exported module."""
 
-from collections.abc import Iterator
+import pathlib
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import keras
 import numpy as np
 import tensorflow as tf
-from data import CLASSES, SIZE, grid
+from data import CLASSES, SIZE, Scene, grid
+from PIL import Image
 
 import tensorflow_ops as tfo
 
@@ -157,3 +159,21 @@ def detect(detector: Detector, images: np.ndarray) -> Iterator[Detections]:
         found = {name: value.numpy() for name, value in found.items()}
         for i, count in enumerate(found["counts"]):
             yield Detections(found["boxes"][i], found["classes"][i], found["scores"][i]).first(count)
+
+
+def average_precision(scenes: Sequence[Scene], found: Sequence[Detections]) -> dict[str, float]:
+    """Returns COCO's numbers, such as "AP", "AP50" and "AP75", of the detections of each image."""
+    metric = tfo.metrics.MeanAveragePrecision()
+    for scene, detections in zip(scenes, found, strict=True):
+        truth = {"boxes": scene.boxes[np.newaxis], "classes": scene.classes[np.newaxis]}
+        metric.update_state(truth, {name: x[np.newaxis] for name, x in detections._asdict().items()})
+    return {name: float(value) for name, value in metric.result().items()}
+
+
+def export(detector: Detector, scenes: Sequence[Scene], folder: pathlib.Path) -> list[pathlib.Path]:
+    """Saves the detector as a SavedModel, and the scenes' photographs beside it; returns the photographs' paths."""
+    tf.saved_model.save(detector, folder, signatures=detector.detect)
+    photographs = [folder.parent / f"scene_{i}.png" for i in range(len(scenes))]
+    for scene, path in zip(scenes, photographs, strict=True):
+        Image.fromarray(scene.image).save(path)
+    return photographs

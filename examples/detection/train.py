@@ -24,7 +24,6 @@ import picture
 import tensorflow as tf
 import training
 from absl import flags
-from PIL import Image
 
 import tensorflow_ops as tfo
 
@@ -50,15 +49,6 @@ def train(network: keras.Model, scenes: list[data.Scene]) -> None:
     )
 
 
-def average_precision(scenes: list[data.Scene], found: list[model.Detections]) -> dict[str, float]:
-    """Returns COCO's numbers, such as "AP", "AP50" and "AP75", of the detections of each image."""
-    metric = tfo.metrics.MeanAveragePrecision()
-    for scene, detections in zip(scenes, found, strict=True):
-        truth = {"boxes": scene.boxes[np.newaxis], "classes": scene.classes[np.newaxis]}
-        metric.update_state(truth, {name: x[np.newaxis] for name, x in detections._asdict().items()})
-    return {name: float(value) for name, value in metric.result().items()}
-
-
 def measure(detector: model.Detector, scenes: list[data.Scene], proposals: np.ndarray) -> dict[str, float]:
     """Measures the refinement of proposals [N, R, 4] near the signs of N scenes, and detections from the grid.
 
@@ -70,7 +60,7 @@ def measure(detector: model.Detector, scenes: list[data.Scene], proposals: np.nd
     labels, signs, overlap = (np.stack(x) for x in zip(*map(data.targets, scenes, proposals), strict=True))
     foreground = labels > 0
     iou_loss = tfo.detection.box_iou_loss(refined[foreground], signs[foreground], mode="iou")
-    precision = average_precision(scenes, list(model.detect(detector, images)))
+    precision = model.average_precision(scenes, list(model.detect(detector, images)))
     return {
         "IoU of proposals": overlap[foreground].mean(),
         "IoU of refined boxes": 1 - iou_loss.numpy().mean(),
@@ -79,40 +69,32 @@ def measure(detector: model.Detector, scenes: list[data.Scene], proposals: np.nd
     }
 
 
-def export(detector: model.Detector, scenes: list[data.Scene], folder: pathlib.Path) -> None:
-    """Saves the detector as a SavedModel, and detects the signs of scenes with it in a new process."""
-    tf.saved_model.save(detector, folder, signatures=detector.detect)
-    photographs = [folder.parent / f"scene_{i}.png" for i in range(len(scenes))]
-    for scene, path in zip(scenes, photographs, strict=True):
-        Image.fromarray(scene.image).save(path)
-    training.load_in_new_process("serve.py", folder, *photographs)
-
-
 def main(output: pathlib.Path) -> None:
     scenes = data.draw_scenes(min(TRAINING_SCENES, BATCH_SIZE * FLAGS.steps), training=True, seed=[FLAGS.seed, 0])
     held_out = data.draw_scenes(min(HELD_OUT_SCENES, 2 * FLAGS.steps), training=False, seed=[FLAGS.seed, 1])
     rng = np.random.default_rng([FLAGS.seed, 2])
     proposals = np.stack([data.propose(rng, scene.boxes, PROPOSALS) for scene in held_out])
     shown = [scene for scene in held_out if len(scene.boxes) >= 3][:4]
-    photographs = data.images_of(shown)
+    images = data.images_of(shown)
     print(f"{len(scenes)} scenes for training, {len(held_out)} held out")
 
     detector = model.Detector(model.build())
-    before, untrained = measure(detector, held_out, proposals), list(model.detect(detector, photographs))
+    before, untrained = measure(detector, held_out, proposals), list(model.detect(detector, images))
     train(detector.network, scenes)
 
     # Measures, draws and exports with the network loaded from the file.
     detector.network.save(output / "detector.keras")
     detector = model.Detector(keras.saving.load_model(output / "detector.keras"))
-    after, trained = measure(detector, held_out, proposals), list(model.detect(detector, photographs))
+    after, trained = measure(detector, held_out, proposals), list(model.detect(detector, images))
 
     print(f"\n{'on held-out backgrounds':24}{'untrained':>12}{'trained':>12}{'needed':>12}")
     for name, value in after.items():
         print(f"{name:24}{before[name]:12.3f}{value:12.3f}{NEEDED.get(name, ''):>12}")
     picture.draw(shown, untrained, trained).save(output / "detections.png")
-    candidates = (x.numpy() for x in detector.candidates(tf.constant(photographs)))
+    candidates = (x.numpy() for x in detector.candidates(tf.constant(images)))
     picture.draw_suppression(shown, *candidates, trained).save(output / "suppression.png")
-    export(detector, shown[:2], output / "detector")
+    photographs = model.export(detector, shown[:2], output / "detector")
+    training.load_in_new_process("serve.py", output / "detector", *photographs)
     print(f"\n{output / 'detector.keras'}\n{output / 'detections.png'}\n{output / 'suppression.png'}")
     missed = [name for name, least in NEEDED.items() if not after[name] >= least]
     training.need(not missed, f"NOT LEARNT: {', '.join(missed)}")
