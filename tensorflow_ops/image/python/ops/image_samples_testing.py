@@ -200,7 +200,6 @@ SAMPLES |= {
             *(({"sigma": x}, "sigma is .*, expected a finite number above 0") for x in (0.0, -1.0, "a")),
             ({"order": 3}, "order is 3, expected 0 or 1"),
         ],
-        skip={"xla": "draws other normal numbers of a seed that is a tensor"},
         onnx="ONNX draws other random numbers",
     ),
     "image.correlation_cost": sample(
