@@ -61,6 +61,7 @@ struct ImageAxis {
   SamplePadding padding;
   SampleCoordinates coordinates;
   bool align_corners;
+  bool fills;  // are pixels outside not 0?
   int32_t size;
   C scale;  // how a place moves with its coordinate, in pixels
 };
@@ -72,6 +73,7 @@ TFO_HOST_DEVICE static inline ImageAxis<C> AxisOf(const GridSampleSpec& args,
                        args.padding,
                        args.coordinates,
                        args.align_corners,
+                       args.fill_value != 0,
                        static_cast<int32_t>(size),
                        1};
   if (args.coordinates == SampleCoordinates::kFlow) axis.scale = -1;

@@ -204,7 +204,8 @@ void UseSlopesAsWeights(const GridSampleSpec& args, const C* direction,
       return (slope_y == 0 ? 0 : slope_y * y) +
              (slope_x == 0 ? 0 : slope_x * x);
     };
-    taps->start[i] = along(slopes.start_y[i], slopes.start_x[i]);
+    taps->start[i] =
+        args.fill_value != 0 ? along(slopes.start_y[i], slopes.start_x[i]) : 0;
     for (int t = 0; t < taps->count; ++t) {
       taps->weight[t][i] = along(slopes.y[t][i], slopes.x[t][i]);
     }
@@ -285,7 +286,7 @@ Error GridSampleGridGrad(const Cpu& cpu,
     Sum sums[2][kSampleBlock];
     TFO_DISPATCH(SumSlopes<Sum>)
     (block.taps.count, block.slopes, dots, count, sums[y_at], sums[1 - y_at]);
-    for (int64_t i = 0; i < count; ++i) {
+    for (int64_t i = 0; args.fill_value != 0 && i < count; ++i) {
       const Sum start_y = block.slopes.start_y[i];
       const Sum start_x = block.slopes.start_x[i];
       if (start_y == 0 && start_x == 0) continue;

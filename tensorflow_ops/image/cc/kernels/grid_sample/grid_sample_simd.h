@@ -33,7 +33,7 @@ struct alignas(64) SampleTaps {
 template <typename C>
 struct alignas(64) SampleSlopes {
   C y[kMaxSampleTaps][kSampleBlock], x[kMaxSampleTaps][kSampleBlock];
-  C start_y[kSampleBlock], start_x[kSampleBlock];
+  C start_y[kSampleBlock], start_x[kSampleBlock];  // if fill_value is not 0
 };
 // For each tap, the sum over channels of upstream gradient times pixel.
 template <typename C>

@@ -139,12 +139,16 @@ void FindTapsOf(const GridSampleSpec& args, const C* grid,
     }
     const auto rows = TapsAt<kAxis, V>(axis_y, y);
     const auto columns = TapsAt<kAxis, V>(axis_x, x);
-    const auto fill = FillOf<kAxis, V>(args.fill_value, rows, columns);
-    Store(rows.nan + columns.nan + fill.value, taps->start + i);
-    if (slopes != nullptr) {
-      Store(fill.y, slopes->start_y + i);
-      Store(fill.x, slopes->start_x + i);
+    V start = rows.nan + columns.nan;
+    if (axis_y.fills) {
+      const auto fill = FillOf<kAxis, V>(args.fill_value, rows, columns);
+      start += fill.value;
+      if (slopes != nullptr) {
+        Store(fill.y, slopes->start_y + i);
+        Store(fill.x, slopes->start_x + i);
+      }
     }
+    Store(start, taps->start + i);
 #pragma GCC unroll 4
     for (int k = 0; k < kAxis; ++k) {
       const Index row = PixelIndex<C>(rows.pixel[k], axis_y.size) * width;

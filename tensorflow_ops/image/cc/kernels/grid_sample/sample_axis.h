@@ -29,8 +29,9 @@ struct AxisTaps {
   V weight[kCount];  // to be skipped if 0: the pixel may be NaN
   V slope[kCount];   // of the weight, as the coordinate changes
   V nan;             // NaN if the sample is NaN, else 0
-  V outside;         // the weight of the taps that are outside; all of a NaN
-  V outside_slope;   // place are, without a slope
+  // If the axis fills: the weight of the taps that are outside, as all of a NaN
+  // place are, without a slope.
+  V outside, outside_slope;
 };
 
 template <typename V>
@@ -260,14 +261,18 @@ TFO_FORMULA AxisTaps<V, kCount> TapsAt(const ImageAxis<C>& axis, V place) {
     }
     const auto is_pixel = (pixel >= 0) & (pixel <= last);
     const V tap_slope = taps.slope[i] * slope;
-    taps.outside += is_pixel ? V{} : taps.weight[i];
-    taps.outside_slope += is_pixel ? V{} : tap_slope;
+    if (axis.fills) {
+      taps.outside += is_pixel ? V{} : taps.weight[i];
+      taps.outside_slope += is_pixel ? V{} : tap_slope;
+    }
     taps.pixel[i] = is_pixel ? pixel : V{};
     taps.weight[i] = is_pixel ? taps.weight[i] : V{};
     taps.slope[i] = is_pixel ? tap_slope : V{};
   }
-  taps.outside = taps.nan == 0 ? taps.outside : Broadcast<V>(1);
-  taps.outside_slope = taps.nan == 0 ? taps.outside_slope : V{};
+  if (axis.fills) {
+    taps.outside = taps.nan == 0 ? taps.outside : Broadcast<V>(1);
+    taps.outside_slope = taps.nan == 0 ? taps.outside_slope : V{};
+  }
   return taps;
 }
 
