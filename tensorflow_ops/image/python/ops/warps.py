@@ -172,7 +172,8 @@ def elastic_transform(
       name: name of the op.
 
     Returns:
-      [B, H, W, C], images' dtype. Differentiable in images, as `tfo.image.map_coordinates`.
+      [B, H, W, C], images' dtype. Differentiable in images, as `tfo.image.map_coordinates`. The
+      filter takes memory of H^2 + W^2 numbers.
 
     Raises:
       ValueError: an unknown option, a shape that does not fit.

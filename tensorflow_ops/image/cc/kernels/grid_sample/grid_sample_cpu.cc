@@ -286,7 +286,8 @@ Error GridSampleGridGrad(const Cpu& cpu,
     Sum sums[2][kSampleBlock];
     TFO_DISPATCH(SumSlopes<Sum>)
     (block.taps.count, block.slopes, dots, count, sums[y_at], sums[1 - y_at]);
-    for (int64_t i = 0; args.fill_value != 0 && i < count; ++i) {
+    const int64_t filled = args.fill_value != 0 ? count : 0;
+    for (int64_t i = 0; i < filled; ++i) {
       const Sum start_y = block.slopes.start_y[i];
       const Sum start_x = block.slopes.start_x[i];
       if (start_y == 0 && start_x == 0) continue;

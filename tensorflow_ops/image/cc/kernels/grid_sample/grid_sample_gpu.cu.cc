@@ -177,8 +177,10 @@ __global__ void __launch_bounds__(kThreads)
       const auto up = LoadPack<N>(args.d_output + OutputIndex(args, read, c));
       const T* const image =
           args.features + FeatureIndex(args, read / args.samples, c);
+      if (args.fill_value != 0) {
 #pragma unroll
-      for (int n = 0; n < N; ++n) ups += Widen(up.values[n]);
+        for (int n = 0; n < N; ++n) ups += Widen(up.values[n]);
+      }
 #pragma unroll
       for (int k = 0; k < kAxis; ++k) {
 #pragma unroll
@@ -195,9 +197,11 @@ __global__ void __launch_bounds__(kThreads)
         }
       }
     }
+    if (args.fill_value != 0) {
 #pragma unroll
-    for (int lanes = 1; lanes < kGroup; lanes *= 2) {
-      ups += __shfl_xor_sync(0xFFFFFFFF, ups, lanes);
+      for (int lanes = 1; lanes < kGroup; lanes *= 2) {
+        ups += __shfl_xor_sync(0xFFFFFFFF, ups, lanes);
+      }
     }
     Sum d_y = fill.y == 0 ? 0 : fill.y * ups;
     Sum d_x = fill.x == 0 ? 0 : fill.x * ups;
