@@ -269,6 +269,14 @@ def int_tensor(name, value):
     return dense_tensor(name, value, dtype_hint=None if hasattr(value, "dtype") else tf.int32)
 
 
+def seed(value):
+    """Returns the lower 32 bits of two integers, int32 [2]: XLA would ignore the others. Raises ValueError."""
+    tensor = int_tensor("seed", value)
+    if not tensor.dtype.is_integer:
+        raise ValueError(f"seed is {tensor.dtype.name}, expected two integers")
+    return cast(with_shape("seed", tensor, [2], "two integers"), tf.int32)
+
+
 def cast(tensor, dtype):
     """Returns the tensor in a dtype, as tf.cast does, which takes a few microseconds even without a cast."""
     return tensor if tensor.dtype is dtype else tf.cast(tensor, dtype)

@@ -16,6 +16,7 @@ import tensorflow as tf
 
 from tensorflow_ops.core.python import arguments, autograph, library
 from tensorflow_ops.detection.python.ops import assignment, roi_align
+from tensorflow_ops.image.python.ops import warps
 from tensorflow_ops.nn.python.ops import attention, ctc_loss, deformable_attention, sequence_arguments
 
 # The minors whose private functions are known. To add one, `pip install --no-deps --target FOLDER keras==3.MINOR.*`,
@@ -107,6 +108,68 @@ def _ctc_loss(original, target, output, target_length, output_length, mask_index
     return tf.cond(are_labels, fused, lambda: original(target, output, target_length, output_length, mask_index))
 
 
+_SCIPY_MODES = {"constant": "grid-constant", "wrap": "grid-wrap"}
+
+
+def _warp_options(order, fill_mode, fill_value):
+    """Returns options of map_coordinates, or None where it has none for Keras's."""
+    options = {"order": order, "fill_mode": _SCIPY_MODES.get(fill_mode, fill_mode), "fill_value": fill_value}
+    is_keras = fill_mode in ("constant", "nearest", "wrap", "mirror", "reflect")
+    try:
+        return options if is_keras and warps.attributes(**options) else None
+    except ValueError:
+        return None
+
+
+def _map_coordinates(original, inputs, coordinates, order, fill_mode="constant", fill_value=0.0):
+    del original
+    image, places = map(tf.convert_to_tensor, (inputs, coordinates))
+    options = _warp_options(order, fill_mode, fill_value)
+    is_of_planes = image.shape.rank == 2 and (places.shape.rank or 0) >= 2 and places.shape[0] == 2
+    is_integer = image.dtype.is_integer
+    has_kernel = places.dtype in arguments.FLOAT_DTYPES and (is_integer or image.dtype in arguments.FLOAT_DTYPES)
+    if options is None or not is_of_planes or not has_kernel:
+        return NotImplemented
+    # Keras computes in the places' dtype.
+    is_cast = is_integer or places.dtype == tf.float64
+    images = tf.cast(image, arguments.at_least_float32(places.dtype) if is_cast else image.dtype)
+    samples = warps.map_coordinates(
+        images[tf.newaxis, ..., tf.newaxis], tf.stack(tf.unstack(places), -1)[tf.newaxis], **options
+    )[0, ..., 0]
+    return tf.cast(tf.round(samples) if is_integer else samples, image.dtype)
+
+
+def _elastic_transform(
+    original,
+    images,
+    alpha=20.0,
+    sigma=5.0,
+    interpolation="bilinear",
+    fill_mode="reflect",
+    fill_value=0.0,
+    seed=None,
+    data_format=None,
+):
+    del original
+    from keras.src.random.seed_generator import draw_seed  # private: after check_keras
+
+    images = tf.convert_to_tensor(images)
+    dtype, rank = images.dtype, images.shape.rank
+    options = _warp_options({"nearest": 0, "bilinear": 1}.get(interpolation), fill_mode, fill_value)
+    if options is None or rank not in (3, 4) or dtype not in arguments.FLOAT_DTYPES:
+        return NotImplemented
+    has_channels_first = (data_format or keras.config.image_data_format()) == "channels_first"
+    images = images if rank == 4 else images[tf.newaxis]
+    images = tf.transpose(images, [0, 2, 3, 1]) if has_channels_first else images
+    wide = arguments.at_least_float32(dtype)
+    alpha, sigma = (keras.ops.convert_to_tensor(number, wide) for number in (alpha, sigma))
+    # Keras draws both axes from one seed.
+    noise = tf.random.stateless_normal(tf.shape(images)[:3], draw_seed(seed), dtype=dtype)
+    moved = warps.displaced(images, tf.cast(noise, wide)[tf.newaxis], alpha, sigma, warps.attributes(**options))
+    moved = tf.transpose(moved, [0, 3, 1, 2]) if has_channels_first else moved
+    return moved if rank == 4 else moved[0]
+
+
 def _multi_scale_deformable_attention(
     original,
     value,
@@ -190,6 +253,8 @@ _HUB_CONDITIONS = ("fused_attention_op_available", "running_on_gpu", "gpu_suppor
 _KERAS_ROWS = (
     _Row("ctc_loss", "nn", "ctc_loss", _ctc_loss),
     _Row("dot_product_attention", "nn", "dot_product_attention", _dot_product_attention),
+    _Row("map_coordinates", "image", "map_coordinates", _map_coordinates),
+    _Row("elastic_transform", "image", "elastic_transform", _elastic_transform),
 )
 _HUB_ROWS = (
     _Row(
@@ -256,10 +321,9 @@ def _backend():
 
 def _owner(row):
     """Returns the module or class that holds a function, or None where it is not imported or has none."""
-    if row in _KERAS_ROWS:
-        return getattr(_backend(), row.owner)
     module, _, kind = row.owner.partition(":")
-    owner = sys.modules.get(f"keras_hub.src.models.{module}")
+    is_of_keras = row in _KERAS_ROWS
+    owner = getattr(_backend(), module, None) if is_of_keras else sys.modules.get(f"keras_hub.src.models.{module}")
     if kind:
         return getattr(owner, kind, None)
     return owner if hasattr(owner, row.name) else None
@@ -319,16 +383,17 @@ def use_fused_ops(only: Iterable[str] | None = None) -> contextlib.ExitStack:
     Import `keras_hub` first: functions of modules that are not imported stay as they are.
 
     Args:
-      only: names of functions: "ctc_loss", "dot_product_attention",
-        "multi_scale_deformable_attention_v2", "hungarian_assignment", "roi_align". None: all.
+      only: names of functions: "ctc_loss", "dot_product_attention", "map_coordinates",
+        "elastic_transform", "multi_scale_deformable_attention_v2", "hungarian_assignment",
+        "roi_align". None: all.
 
     Returns:
       The context manager.
 
     Raises:
       ImportError: the installed Keras is a minor release whose private functions are unknown.
-      ValueError: a name that is not in the table, or whose module is not imported; Keras's
-        backend is not TensorFlow.
+      ValueError: a name that is not in the table, whose module is not imported, or that the
+        installed Keras does not have; Keras's backend is not TensorFlow.
     """
     names = _OPS if only is None else (only,) if isinstance(only, str) else tuple(only)
     unknown = [name for name in names if name not in _OPS]
@@ -341,7 +406,10 @@ def use_fused_ops(only: Iterable[str] | None = None) -> contextlib.ExitStack:
     owners = {row: owner for row in rows if (owner := _owner(row)) is not None}
     absent = set(names) - {row.op for row in owners}
     if only is not None and absent:
-        raise ValueError(f"only names {min(absent)!r} of keras_hub, which is not imported: import keras_hub first")
+        name = min(absent)
+        if name in {row.op for row in _KERAS_ROWS}:
+            raise ValueError(f"only names {name!r}, which Keras {keras.__version__} does not have")
+        raise ValueError(f"only names {name!r} of keras_hub, which is not imported: import keras_hub first")
     with contextlib.ExitStack() as switch:
         for row, owner in owners.items():
             _turn_on(row, owner)

@@ -139,20 +139,25 @@ class MapCoordinatesTest(tf.test.TestCase, parameterized.TestCase):
         self.assertAllEqual(tf.concat(list(batches), 0), warp(images, coordinates))
 
 
-class ElasticTransformTest(tf.test.TestCase):
+class ElasticTransformTest(tf.test.TestCase, parameterized.TestCase):
     def _images(self, dtype=tf.float32):
         return tf.cast(tf.random.stateless_uniform([4, 20, 24, 3], [5, 6]), dtype)
 
-    def test_samples_at_filtered_noise(self):
-        images, sigma = self._images(), 2.5
-        noise = tf.random.stateless_normal([4, 2, 20, 24], [1, 2], alg="philox")
-        places = np.arange(-6, 7)  # 3 * floor(sigma)
-        weights = np.exp(-0.5 * (places / sigma) ** 2)
+    @parameterized.parameters(2.5, 9.0, 0.4)
+    def test_samples_at_filtered_noise(self, sigma):
+        shape = 2, 50, 40
+        images = tf.random.stateless_uniform([*shape, 3], [5, 6])
+        bits = tf.random.stateless_uniform([2, *shape], [1, 2], None, None, tf.uint32, alg="philox").numpy()
+        first, second = (np.floor(bits / 2.0**9) + 0.5) / 2.0**23
+        noise = np.sqrt(-2 * np.log(first)) * [np.cos(2 * np.pi * second), np.sin(2 * np.pi * second)]
+        self.assertAllClose([noise.mean(), noise.std()], [0, 1], atol=0.03)
+        reach = 3 * int(sigma)
+        weights = np.exp(-0.5 * (np.arange(-reach, reach + 1) / sigma) ** 2)
         kernel = np.outer(weights, weights) / weights.sum() ** 2
-        planes = tf.reshape(noise * sigma, [8, 20, 24, 1])
-        filtered = tf.nn.conv2d(planes, np.float32(kernel)[..., np.newaxis, np.newaxis], 1, "SAME")
-        flow = tf.transpose(tf.reshape(filtered, [4, 2, 20, 24]), [0, 2, 3, 1])
-        coordinates = np.float32(np.mgrid[:20, :24].transpose(1, 2, 0)) + 9 * flow
+        planes = (noise * sigma).reshape(4, *shape[1:], 1)
+        filtered = tf.nn.conv2d(planes, kernel[..., np.newaxis, np.newaxis], 1, "SAME")
+        flow = tf.transpose(tf.reshape(filtered, [2, *shape]), [1, 2, 3, 0])
+        coordinates = np.mgrid[:50, :40].transpose(1, 2, 0) + 9 * flow
         y = tfo.image.elastic_transform(images, seed=[1, 2], alpha=9, sigma=sigma)
         self.assertAllClose(y, tfo.image.map_coordinates(images, coordinates, fill_mode="reflect"), atol=1e-4)
         y = tfo.image.elastic_transform(
@@ -178,8 +183,16 @@ class ElasticTransformTest(tf.test.TestCase):
         call = tf.function(transform, input_signature=[tf.TensorSpec(None, tf.float32)])
         self.assertAllClose(call(images), expected, atol=1e-4)
         self.assertEmpty(call(images[:0]))
-        if not library.xla_error:
-            self.assertAllClose(tf.function(transform, jit_compile=True)(images), expected, atol=1e-4)
+
+    def test_the_seed_of_a_graph_may_be_a_tensor(self):
+        images, seed = self._images(), tf.constant([1, 2**31 + 2], tf.int64)
+        transform = lambda x, seed: tfo.image.elastic_transform(x, seed=seed)  # noqa: E731
+        expected = transform(images, [1, 2**31 + 2])
+        self.assertNotAllClose(expected, transform(images, [1, 2]), atol=0.1)
+        self.assertAllClose(expected, transform(images, [1, 2**32 + 2**31 + 2]), atol=1e-4)
+        for jit_compile in (False, True)[: 1 if library.xla_error else 2]:
+            call = tf.function(transform, jit_compile=jit_compile)
+            self.assertAllClose(call(images, seed), expected, atol=1e-4)
 
     def test_dtypes(self):
         expected = tfo.image.elastic_transform(self._images(), seed=[1, 2])

@@ -87,9 +87,7 @@ def _seed(seed, dropout):
         return []
     if seed is None:
         raise ValueError(f"seed is None, expected two integers: dropout is {dropout}")
-    # Keeps the lower 32 bits of wider integers.
-    seed = arguments.tensor_of_kind("seed", seed, tf.int64)
-    return [tf.cast(seed, tf.int32)]
+    return [arguments.seed(seed)]
 
 
 def _clamped(name, value):

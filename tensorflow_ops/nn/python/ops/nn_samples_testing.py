@@ -549,7 +549,7 @@ SAMPLES |= {
             ({"dropout": 0.999993, "seed": [1, 2]}, r"dropout is 0.999993, expected a number .*does not round to 1"),
             ({"dropout": 0.1}, "seed is None, expected two integers"),
             ({"dropout": 0.1, "seed": [1, 2, 3]}, r"seed must be \[2\]"),
-            ({"dropout": 0.1, "seed": [1.0, 2.0]}, "seed cannot be int64"),
+            ({"dropout": 0.1, "seed": [1.0, 2.0]}, "seed is float32, expected two integers"),
             ({"return_log_sum_exp": "yes"}, "return_log_sum_exp is 'yes', expected True or False"),
         ],
         second_order=False,
