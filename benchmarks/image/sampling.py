@@ -117,6 +117,21 @@ def map_coordinates():
 
 
 @table(pause=PAUSE)
+def elastic(shape=(8, 256, 256, 3)):
+    """Keras filters by a square kernel, and takes plane by plane. The floor is TensorFlow's copy of the images."""
+    images = normal(*shape)
+    # TensorFlow would compute the displacements of a constant seed while it optimizes the graph.
+    seed, generator = np.array([1, 2], np.int32), keras.random.SeedGenerator(1)
+    yield Case(
+        {"case": shape_text(shape), "pass": "forward"},
+        in_graph(lambda images, seed: tfo.image.elastic_transform(images, seed=seed), (images, seed)),
+        {"Keras": in_graph(lambda images: keras.ops.image.elastic_transform(images, seed=generator), (images,))},
+        floor=(in_graph(lambda t: t + 1, (images,)),),
+        off=(),
+    )
+
+
+@table(pause=PAUSE)
 def correlation(shape=(4, 64, 112, 64), reach=4):
     """A cost volume of 81 displacements. The floor is matrix products of as many multiply-adds."""
     height, width = shape[1:3]

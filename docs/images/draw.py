@@ -424,6 +424,49 @@ def draw_sampling() -> plt.Figure:
     return page.figure
 
 
+def fill_places(places: np.ndarray, size: int, mode: str) -> np.ndarray:
+    """Returns which place of an axis a place outside stands for, by SciPy's modes; NaN for fill_value."""
+    last = size - 1
+    if mode == "constant":
+        return np.where((places >= 0) & (places <= last), places, np.nan)
+    if mode == "grid-constant":
+        return np.where((places > -1) & (places < size), places, np.nan)
+    if mode == "nearest":
+        return np.clip(places, 0, last)
+    if mode == "reflect":
+        places = (places + 0.5) % (2 * size)
+        return np.clip(np.minimum(places, 2 * size - places) - 0.5, 0, last)
+    if mode == "mirror":
+        places = places % (2 * last)
+        return np.minimum(places, 2 * last - places)
+    return places % last if mode == "wrap" else places % size
+
+
+def draw_fill_modes() -> plt.Figure:
+    """An image and what is around it, for each fill mode of map_coordinates."""
+    size, steps = 5, 16
+    image = np.add.outer(np.linspace(0, 0.55, size), np.linspace(0.1, 0.45, size))
+    image[1, 1:4] = image[2:4, 1] = 1.0  # a corner: turned, it looks different
+    # One pixel more, which "grid-constant" fades to and "grid-wrap" leads to.
+    modes = ("constant", "grid-constant", "nearest", "reflect", "mirror", "wrap", "grid-wrap")
+    places = (np.arange(3 * size * steps) + 0.5) / steps - size - 0.5
+    page = Page(1.95)
+    for i, mode in enumerate(modes):
+        padded = np.pad(image, 1, "wrap") if mode == "grid-wrap" else np.pad(image, 1)
+        own = fill_places(places, size, mode) + 1
+        low = np.floor(np.nan_to_num(own)).astype(int)
+        weights = np.zeros([len(places), size + 2])
+        np.add.at(weights, (np.arange(len(places)), low), 1 - (own - low))
+        np.add.at(weights, (np.arange(len(places)), np.minimum(low + 1, size + 1)), own - low)
+        weights[np.isnan(own)] = 0
+        axes = page.picture(0.1 + 1.49 * i, 0.45, 1.36, (places[0], places[-1]), (places[0], places[-1]))
+        edges = (places[0], places[-1], places[-1], places[0])
+        axes.imshow(weights @ padded @ weights.T, cmap="magma", vmin=0, vmax=1, extent=edges)
+        rectangle(axes, -0.5, -0.5, size - 0.5, size - 0.5, facecolor="none", edgecolor="white", linewidth=1.5)
+        page.title(0.78 + 1.49 * i, mode)
+    return page.figure
+
+
 def draw_sequence() -> plt.Figure:
     """Paths of CTC through frames and states, with their posteriors."""
     page = Page(3.4)
@@ -587,6 +630,7 @@ FIGURES = {
     "coming_from": draw_coming_from,
     "masks": draw_masks,
     "sampling": draw_sampling,
+    "fill_modes": draw_fill_modes,
     "sequence": draw_sequence,
     "attention": draw_attention,
     "deformable": draw_deformable,

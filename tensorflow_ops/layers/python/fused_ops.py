@@ -128,7 +128,7 @@ def _map_coordinates(original, inputs, coordinates, order, fill_mode="constant",
     is_of_planes = image.shape.rank == 2 and (places.shape.rank or 0) >= 2 and places.shape[0] == 2
     is_integer = image.dtype.is_integer
     has_kernel = places.dtype in arguments.FLOAT_DTYPES and (is_integer or image.dtype in arguments.FLOAT_DTYPES)
-    if options is None or not is_of_planes or not has_kernel:
+    if options is None or not is_of_planes or not has_kernel or (is_integer and fill_value % 1):
         return NotImplemented
     # Keras computes in the places' dtype.
     is_cast = is_integer or places.dtype == tf.float64
