@@ -200,13 +200,12 @@ class WarpsTest(tf.test.TestCase, parameterized.TestCase):
     @parameterized.parameters(*itertools.product(_MODES, (0, 1)))
     def test_map_coordinates(self, fill_mode, order):
         places = _RNG.uniform(-4, 11, [2, 3, 50])
-        for image, at in (("float32", "float32"), ("float16", "float32"), ("float32", "float64"), ("float64", "float64"),
-                          ("uint8", "float32"), ("bfloat16", "float32")):  # fmt: skip
-            plane, at = tf.cast(_RNG.uniform(0, 200, [7, 5]), image), tf.constant(places, at)
-            tolerance = {"bfloat16": 1e-2, "float16": 1e-3}.get(image, 1e-5)
+        for dtype, other in (("float32", "float32"), ("float16", "float32"), ("float32", "float64"),
+                             ("float64", "float64"), ("uint8", "float32"), ("bfloat16", "float32")):  # fmt: skip
+            args = tf.cast(_RNG.uniform(0, 200, [7, 5]), dtype), tf.constant(places, other), order
+            tolerance = {"bfloat16": 1e-2, "float16": 1e-3}.get(dtype, 1e-5)
             options = {"fill_mode": fill_mode, "fill_value": 3}
-            self._is_keras(keras.ops.image.map_coordinates, plane, at, order, tolerance=tolerance, **options)
-        self.assertGreater(np.std(plane), 1)
+            self._is_keras(keras.ops.image.map_coordinates, *args, tolerance=tolerance, **options)
 
     def test_modes_that_keras_computes_wrongly(self):
         line, places = np.array([[1.0, 2, 3, 4]], np.float32), [[0.0] * 4, [-2.0, -1.0, 4.0, 5.0]]
