@@ -19,6 +19,7 @@ from tensorflow_ops.nn.python.ops.gaussian_kl import gaussian_kl
 from tensorflow_ops.nn.python.ops.linear_cross_entropy import linear_cross_entropy
 from tensorflow_ops.nn.python.ops.rnnt_loss import rnnt_loss
 from tensorflow_ops.nn.python.ops.softmax import log_prob_from_logits, softmax, softmax_entropy
+from tensorflow_ops.nn.python.ops.update_cache import update_cache
 
 __all__ = [
     "CrfDecode",
@@ -38,4 +39,5 @@ __all__ = [
     "softmax_cross_entropy",
     "softmax_entropy",
     "sparse_softmax_cross_entropy",
+    "update_cache",
 ]

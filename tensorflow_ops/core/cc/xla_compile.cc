@@ -39,6 +39,7 @@ using ::tensorflow::shape_inference::InferenceContext;
 
 constexpr char kCheckValues[] = "TensorflowOps>CheckValues";
 constexpr char kRefuseGradient[] = "TensorflowOps>RefuseGradient";
+constexpr char kUpdateCache[] = "TensorflowOps>UpdateCache";
 
 class XlaCall : public ::tensorflow::XlaOpKernel {
  public:
@@ -146,12 +147,17 @@ class XlaCall : public ::tensorflow::XlaOpKernel {
           absl::StrCat(node_.op(), ": the NodeDef cannot be serialized"));
     }
     const xla::Shape result = xla::ShapeUtil::MakeMaybeTupleShape(results);
+    // The result takes the cache's place: XLA copies it before if others read
+    // it.
+    std::vector<std::pair<xla::ShapeIndex, std::pair<int64_t, xla::ShapeIndex>>>
+        aliases;
+    if (node_.op() == kUpdateCache) aliases.push_back({{}, {0, {}}});
     return xla::CustomCallWithLayout(
         ctx->builder(), kXlaCallTarget, operands, result, operand_shapes,
         // `op` is for those who read XLA's programs.
         absl::StrCat("{op = \"", node_.op(), "\", ", kXlaNodeAttr, " = \"",
                      absl::Base64Escape(serialized), "\"}"),
-        has_side_effect, /*output_operand_aliasing=*/{},
+        has_side_effect, /*output_operand_aliasing=*/aliases,
         /*literal=*/nullptr, xla::CustomCallSchedule::SCHEDULE_NONE,
         xla::CustomCallApiVersion::API_VERSION_TYPED_FFI);
   }

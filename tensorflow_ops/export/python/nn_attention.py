@@ -1,4 +1,4 @@
-"""Composition of attention, whose scores [batch, heads, queries, keys] are in memory."""
+"""Compositions of attention, whose scores [batch, heads, queries, keys] are in memory, and of update_cache."""
 
 import math
 
@@ -155,3 +155,13 @@ def _attention(
         output = tf.boolean_mask(output, is_query)
         log_sum_exp = tf.transpose(tf.boolean_mask(tf.transpose(log_sum_exp, [0, 2, 1]), is_query))
     return output, log_sum_exp
+
+
+@composition("UpdateCache", [None, None, 1])
+def _update_cache(cache, rows, positions):
+    """Writes no rows where a position is out of range, as a GPU does."""
+    length, count = tf.shape(cache)[1], tf.shape(rows)[1]
+    place = tf.range(length) - expand(positions, 1)
+    is_inside = (positions >= 0) & (positions <= length - count)
+    is_new = expand(is_inside, 1) & (place >= 0) & (place < count)
+    return tf.gather(tf.concat([rows, cache], 1), tf.where(is_new, place, count + tf.range(length)), batch_dims=1)

@@ -90,25 +90,15 @@ def _seed(seed, dropout):
     return [arguments.seed(seed)]
 
 
-def _clamped(name, value):
-    """Returns int32 numbers, clamped: a cast would wrap wider integers to valid lengths. Raises ValueError."""
-    if arguments.is_tensor(value) and value.dtype == tf.int32:
-        return value
-    wide = arguments.tensor_of_kind(name, value, tf.int64)
-    return tf.cast(tf.clip_by_value(wide, -(2**31), arguments.MAX_INT32), tf.int32)
-
-
 def _option(name, value, kind, batch):
     """Returns an optional input of the op: a list of no tensor, or of one. batch() is B. Raises ValueError."""
     if value is None:
         return []
-    tensor = _clamped(name, value) if kind == tf.int32 else arguments.tensor_of_kind(name, value, kind)
+    if kind == tf.int32:
+        return [arguments.int_of_each(name, value, batch)]
+    tensor = arguments.tensor_of_kind(name, value, kind)
     if name in ("mask", "bias", "alibi_slopes"):
         return [_with_rank(2 if name == "alibi_slopes" else 4, name, tensor)]
-    if kind == tf.int32 and tensor.shape.rank in (None, 0):
-        # A scalar counts for all examples. The op checks any other shape.
-        shape = tf.concat([[batch()], tf.shape(tensor)], 0)
-        return [tf.broadcast_to(tensor, shape[-tf.maximum(tf.rank(tensor), 1) :])]
     return [tensor]
 
 

@@ -77,6 +77,33 @@ _LINEAR_MEMORY = """
     """
 
 
+# Prints how many caches a loop of updates adds to the process' peak.
+_LOOP_MEMORY = """
+    import tensorflow as tf
+    import tensorflow_ops as tfo
+    from tensorflow_ops.core.python import library
+
+    def status(name):
+        with open("/proc/self/status", encoding="utf-8") as file:
+            return next(int(line.split()[1]) * 1024 for line in file if line.startswith(name))
+
+    def loop(length):
+        def step(i, cache):
+            rows = tf.cast(i, tf.float32) * tf.ones([4, 1, 16])
+            return i + 1, tfo.nn.update_cache(cache, rows, i)
+
+        _, cache = tf.while_loop(lambda i, _: i < 9, step, [0, tf.zeros([4, length, 16])])
+        return tf.reduce_sum(cache[:, :9])
+
+    for jit_compile in (False, True)[: 1 if library.xla_error else 2]:
+        call = tf.function(loop, jit_compile=jit_compile)
+        call(10).numpy()
+        before = max(status("VmHWM"), status("VmRSS"))
+        assert call(2**20).numpy() == 4 * 16 * 36
+        print("xla" if jit_compile else "graph", (status("VmHWM") - before) / 2**28)
+    """
+
+
 class MemoryTest(tf.test.TestCase):
     def _printed(self, script):
         lines = process_testing.output(self.get_temp_dir(), script).splitlines()
@@ -91,6 +118,10 @@ class MemoryTest(tf.test.TestCase):
         # The gradient itself and nothing else.
         self.assertLess(gradient, 1.05)
         self.assertGreater(gradient, 0.9)
+
+    def test_a_loop_holds_one_cache(self):
+        for added in self._printed(_LOOP_MEMORY).values():
+            self.assertBetween(added, 0.9, 1.4)
 
     def test_linear_cross_entropy_holds_chunks(self):
         added = self._printed(_LINEAR_MEMORY)

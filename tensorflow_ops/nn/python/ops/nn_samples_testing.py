@@ -89,6 +89,15 @@ _VARIANTS = [
 ]
 _SPARSE_VARIANTS = [{"ignore_index": None, "z_loss": 0.0}, {"ignore_index": 0, "z_loss": 2.0**-13}]
 
+
+
+def _update_cache(cache, rows, positions):
+    result = cache.copy()
+    for of_example, new, position in zip(result, rows, positions, strict=True):
+        of_example[position : position + len(new)] = new
+    return result
+
+
 SAMPLES = {
     "nn.softmax": sample(
         nn.softmax,
@@ -548,12 +557,41 @@ SAMPLES |= {
             ({"dropout": 1.0, "seed": [1, 2]}, r"dropout is 1.0, expected a number in \[0, 1\)"),
             ({"dropout": 0.999993, "seed": [1, 2]}, r"dropout is 0.999993, expected a number .*does not round to 1"),
             ({"dropout": 0.1}, "seed is None, expected two integers"),
-            ({"dropout": 0.1, "seed": [1, 2, 3]}, r"seed must be \[2\]"),
+            ({"dropout": 0.1, "seed": [1, 2, 3]}, r"seed has shape \[3\], expected \[2\]: two integers"),
             ({"dropout": 0.1, "seed": [1.0, 2.0]}, "seed is float32, expected two integers"),
             ({"return_log_sum_exp": "yes"}, "return_log_sum_exp is 'yes', expected True or False"),
         ],
         second_order=False,
         forward_mode=False,
+    ),
+    "nn.update_cache": sample(
+        nn.update_cache,
+        normal(2, 5, 3),
+        normal(2, 2, 3),
+        tf.constant([3, 0]),
+        variants=[
+            {"positions": 1},
+            {"cache": normal(2, 5, 2, 3), "rows": normal(2, 1, 2, 3)},
+            {"cache": normal(2, 5), "rows": normal(2, 5), "positions": 0},
+        ],
+        edge=[
+            {"rows": tf.zeros([2, 0, 3]), "positions": tf.constant([5, 2])},
+            {"cache": tf.zeros([0, 5, 3]), "rows": tf.zeros([0, 2, 3]), "positions": tf.zeros([0], tf.int32)},
+        ],
+        bad=[
+            ({"rows": tf.zeros([2, 2, 3], tf.float64)}, "rows are float64, expected float32: the cache's dtype"),
+            ({"rows": tf.zeros([2, 6, 3])}, "rows have 6 positions, and the cache 5"),
+            ({"rows": tf.zeros([2, 2, 4])}, r"rows must be \[batch, count, ...\]"),
+            ({"rows": tf.zeros([3, 2, 3])}, r"rows must be \[batch, count, ...\]"),
+            ({"cache": tf.zeros([5])}, r"cache must be \[batch, length, ...\]"),
+            ({"positions": [1]}, r"positions must be \[batch\]"),
+            ({"positions": 1.0}, "positions cannot be int64"),
+            ({"positions": [0, 4]}, r"positions\[1\] is 4, expected \[0, 3\]"),
+            ({"positions": -1}, r"positions\[0\] is -1, expected \[0, 3\]"),
+            ({"positions": 2**40}, r"positions\[0\] is 2147483647, expected \[0, 3\]"),
+        ],
+        reference=_update_cache,
+        second_order=True,
     ),
     "nn.attention (by place, log-sum-exp)": sample(
         _attention_of_one_dtype,
