@@ -17,7 +17,13 @@ import tensorflow as tf
 from tensorflow_ops.core.python import arguments, autograph, library
 from tensorflow_ops.detection.python.ops import assignment, roi_align
 from tensorflow_ops.image.python.ops import warps
-from tensorflow_ops.nn.python.ops import attention, ctc_loss, deformable_attention, sequence_arguments
+from tensorflow_ops.nn.python.ops import (
+    attention,
+    ctc_loss,
+    deformable_attention,
+    sequence_arguments,
+    update_cache,
+)
 
 # The minors whose private functions are known. To add one, `pip install --no-deps --target FOLDER keras==3.MINOR.*`,
 # and run attention_layers_test.py and fused_ops_test.py with FOLDER first in PYTHONPATH. From 3.16, Keras's backend has
@@ -106,6 +112,36 @@ def _ctc_loss(original, target, output, target_length, output_length, mask_index
 
     # Keras takes blanks, and numbers that are no class, for labels; ours refuses them.
     return tf.cond(are_labels, fused, lambda: original(target, output, target_length, output_length, mask_index))
+
+
+def _slice_update(original, inputs, start_indices, updates):
+    del original
+    cache, rows = map(tf.convert_to_tensor, (inputs, updates))
+    is_list = isinstance(start_indices, list | tuple)
+    rank = cache.shape.rank
+    if not is_list or rank is None or rows.shape.rank != rank or rows.dtype != cache.dtype:
+        return NotImplemented
+
+    def is_whole(axis):
+        sizes = cache.shape[axis], rows.shape[axis]
+        # A batch of unknown size is that of the updates.
+        has_size = sizes[0] == sizes[1] and (axis == 0 or sizes[0] is not None)
+        return has_size and arguments.static_value(start_indices[axis]) == 0
+
+    axes = [axis for axis in range(rank) if not is_whole(axis)]
+    if len(axes) != 1 or not (cache.dtype.is_bool or cache.dtype.is_floating or cache.dtype.is_integer):
+        return NotImplemented
+    (axis,) = axes
+    static = cache.shape
+    shape, count = tf.shape(cache), tf.shape(rows)[axis]
+    start = tf.convert_to_tensor(start_indices[axis])
+    # As Keras, it clamps.
+    start = tf.clip_by_value(start, 0, tf.cast(shape[axis] - count, start.dtype))
+    if axis != 1:
+        outer, inner = (tf.reduce_prod(sizes) for sizes in (shape[:axis], shape[axis + 1 :]))
+        cache, rows = (tf.reshape(x, [outer, size, inner]) for x, size in ((cache, shape[axis]), (rows, count)))
+    result = update_cache.update_cache(cache, rows, start)
+    return tf.ensure_shape(result if axis == 1 else tf.reshape(result, shape), static)
 
 
 _SCIPY_MODES = {"constant": "grid-constant", "wrap": "grid-wrap"}
@@ -253,6 +289,7 @@ _HUB_CONDITIONS = ("fused_attention_op_available", "running_on_gpu", "gpu_suppor
 _KERAS_ROWS = (
     _Row("ctc_loss", "nn", "ctc_loss", _ctc_loss),
     _Row("dot_product_attention", "nn", "dot_product_attention", _dot_product_attention),
+    _Row("slice_update", "core", "slice_update", _slice_update),
     _Row("map_coordinates", "image", "map_coordinates", _map_coordinates),
     _Row("elastic_transform", "image", "elastic_transform", _elastic_transform),
 )
@@ -383,9 +420,9 @@ def use_fused_ops(only: Iterable[str] | None = None) -> contextlib.ExitStack:
     Import `keras_hub` first: functions of modules that are not imported stay as they are.
 
     Args:
-      only: names of functions: "ctc_loss", "dot_product_attention", "map_coordinates",
-        "elastic_transform", "multi_scale_deformable_attention_v2", "hungarian_assignment",
-        "roi_align". None: all.
+      only: names of functions: "ctc_loss", "dot_product_attention", "slice_update",
+        "map_coordinates", "elastic_transform", "multi_scale_deformable_attention_v2",
+        "hungarian_assignment", "roi_align". None: all.
 
     Returns:
       The context manager.

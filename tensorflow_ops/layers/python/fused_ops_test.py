@@ -268,6 +268,69 @@ class WarpsTest(tf.test.TestCase, parameterized.TestCase):
             self.assertEqual(tfo.layers.fused_ops(), {"elastic_transform": {"fused": 1, "original": 0}})
 
 
+class SliceUpdateTest(tf.test.TestCase):
+    def _is_keras(self, calls, original=0):
+        expected = [keras.ops.slice_update(*args) for args in calls]
+        with tfo.layers.use_fused_ops(["slice_update"]):
+            actual = [keras.ops.slice_update(*args) for args in calls]
+            counts = {"fused": len(calls) - original, "original": original}
+            self.assertEqual(tfo.layers.fused_ops(), {"slice_update": counts})
+        for one, other in zip(actual, expected, strict=True):
+            self.assertEqual((one.dtype, one.shape), (other.dtype, other.shape))
+            self.assertAllEqual(one, other)
+
+    def test_is_keras_function(self):
+        cache = _normal(3, 5, 4, 2)
+        at = tf.constant(2)
+        self._is_keras(
+            [
+                (cache, [0, at, 0, 0], _normal(3, 2, 4, 2)),
+                (cache, (0, 0, tf.constant(1, tf.int64), tf.constant(0, tf.int64)), _normal(3, 5, 1, 2)),
+                (cache, [at, 0, 0, 0], _normal(1, 5, 4, 2)),
+                (cache, [0, 0, 0, 1], _normal(3, 5, 4, 1)),
+                (cache, [0, tf.constant(9), 0, 0], _normal(3, 2, 4, 2)),
+                (cache, [0, -7, 0, 0], _normal(3, 2, 4, 2)),
+                (cache, [0, at, 0, 0], _normal(3, 0, 4, 2)),
+                (np.arange(12).reshape(2, 6), [0, at], np.full([2, 3], 7)),
+                (np.ones(6, bool), [at], np.zeros(3, bool)),
+            ]
+        )
+
+    def test_falls_back_to_keras(self):
+        cache = _normal(3, 5, 4)
+        calls = [
+            (cache, [0, 1, 1], _normal(3, 2, 2)),
+            (cache, tf.constant([0, 1, 0]), _normal(3, 2, 4)),
+            (cache, [tf.constant(1), tf.constant(2), 0], _normal(2, 1, 4)),
+            (cache, [0, 0, 0], _normal(3, 5, 4)),
+        ]
+        self._is_keras(calls, original=4)
+
+    def test_in_a_graph_with_a_gradient(self):
+        @tf.function(
+            input_signature=[
+                tf.TensorSpec([None, 5, 2, 3]),
+                tf.TensorSpec([None, 1, 2, 3]),
+                tf.TensorSpec([], tf.int32),
+            ]
+        )
+        def gradients(cache, rows, at):
+            with tf.GradientTape() as tape:
+                tape.watch([cache, rows])
+                y = keras.ops.slice_update(cache, [0, at, 0, 0], rows)
+            self.assertEqual(y.shape.as_list(), [None, 5, 2, 3])
+            return y, tape.gradient(y, [cache, rows])
+
+        cache, rows = _normal(2, 5, 2, 3), _normal(2, 1, 2, 3)
+        with tfo.layers.use_fused_ops():
+            y, (d_cache, d_rows) = gradients(cache, rows, 3)
+        expected = cache.copy()
+        expected[:, 3:4] = rows
+        self.assertAllEqual(y, expected)
+        self.assertAllEqual(d_rows, np.ones_like(rows))
+        self.assertAllEqual(d_cache, np.repeat([1, 1, 1, 0, 1], 6).reshape(1, 5, 2, 3) * np.ones_like(cache))
+
+
 class SwitchTest(tf.test.TestCase):
     def test_a_model_trains_and_is_saved_without_us(self):
         x = _normal(4, 9, 8)
@@ -328,7 +391,9 @@ class SwitchTest(tf.test.TestCase):
 
     def test_only(self):
         for only in (["ctc_loss", "lstm"], "ctc_loss"):
-            with self.assertRaisesRegex(ValueError, "among ctc_loss, dot_product_attention, map_.*, roi_align$"):
+            with self.assertRaisesRegex(
+                ValueError, "among ctc_loss, dot_product_attention, slice_update, map_.*, roi_align$"
+            ):
                 tfo.layers.use_fused_ops(only)
         with self.assertRaisesRegex(ValueError, "'roi_align' of keras_hub, which is not imported: import keras_hub"):
             tfo.layers.use_fused_ops(["ctc_loss", "roi_align"])

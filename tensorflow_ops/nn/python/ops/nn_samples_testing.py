@@ -90,7 +90,6 @@ _VARIANTS = [
 _SPARSE_VARIANTS = [{"ignore_index": None, "z_loss": 0.0}, {"ignore_index": 0, "z_loss": 2.0**-13}]
 
 
-
 def _update_cache(cache, rows, positions):
     result = cache.copy()
     for of_example, new, position in zip(result, rows, positions, strict=True):

@@ -8,9 +8,7 @@ from tensorflow_ops.core.python.type_aliases import TensorLike
 
 
 @autograph.op_function
-def update_cache(
-    cache: TensorLike, rows: TensorLike, positions: TensorLike, *, name: str | None = None
-) -> tf.Tensor:
+def update_cache(cache: TensorLike, rows: TensorLike, positions: TensorLike, *, name: str | None = None) -> tf.Tensor:
     """Writes rows into a cache of keys or values, without a copy where nothing else reads it.
 
     `result[b, positions[b] + t] = rows[b, t]`, and the cache's numbers elsewhere. A loop that passes
