@@ -15,7 +15,9 @@ _STEP_LOGITS, _LOG_PROBS = normal(2, 3, 5), normal(2, 3)
 _FINISHED, _STEP_LENGTHS = tf.constant([[False, True, False], [False] * 3]), tf.constant([[2, 1, 9], [9, 1, 2]])
 # Small integers: many candidates have the same score.
 _TIES = tf.constant(RNG.integers(0, 3, [2, 5, 4]), tf.float32)
-_CTC_LOGITS, _CTC_LENGTHS = normal(2, 5, 4), tf.constant([5, 3])
+# The best path of each example repeats a label.
+_CTC_LOGITS = normal(2, 5, 4) + 3 * tf.one_hot([[1, 1, 2, 0, 2], [2, 2, 1, 0, 1]], 4)
+_CTC_LENGTHS = tf.constant([5, 3])
 _CTC_LABEL_SCORES = normal(4, 4).numpy()  # for graphs of TensorFlow 1, too
 _CLASS = r"expected \[0, 4\)"
 
