@@ -83,7 +83,8 @@ struct AttentionGradArgs : AttentionOperands<T> {
 //
 // At the levels avx512_bf16 and amx (cpu_dispatch.h), BFloat16 is multiplied
 // without widening: weights and the gradients of scores are rounded to it,
-// once, to the nearest, for the products that follow; sums of weights are not.
+// once, to the nearest, for the products that follow; sums of weights are not,
+// nor are weights of fewer than 16 queries without dropout.
 
 // Writes all of `output` and `log_sum_exp`. With i the position of query t, the
 // score of key j is

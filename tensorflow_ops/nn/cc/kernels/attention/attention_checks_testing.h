@@ -312,8 +312,8 @@ void Spoil(GpuVector<T>* values, int64_t rows, int64_t row) {
 }
 
 template <typename T, typename Device = Cpu>
-void CheckSpoiled() {
-  const Sizes sizes = {2, 30, 121, 2, 1, 7, 9};
+void CheckSpoiled(int64_t queries = 30) {
+  const Sizes sizes = {2, queries, 121, 2, 1, 7, 9};
   for (int tensor = 0; tensor < 5; ++tensor) {
     for (int option : {0, 8, 10}) {  // excludes pairs
       Problem<T> p = MakeProblem<T>(sizes);
@@ -321,16 +321,16 @@ void CheckSpoiled() {
       p.options += Text(", spoiled ", tensor);
       // Three of four queries see no key that Spoil chooses.
       for (size_t i = 0; i < p.mask.size(); ++i) {
-        const int64_t row = i / (2 * 30 * 121) * 121 + i % 121;
+        const int64_t row = i / (2 * queries * 121) * 121 + i % 121;
         if (row % 5 == 0 && i / 121 % 4 != 0) p.mask[i] = 0;
       }
-      if (tensor == 0) Spoil(&p.query, 2 * 30 * 2, 7);
+      if (tensor == 0) Spoil(&p.query, 2 * queries * 2, 7);
       if (tensor == 1) Spoil(&p.key, 2 * 121, 7);
       if (tensor == 2) Spoil(&p.value, 2 * 121, 9);
-      if (tensor == 3) Spoil(&p.d_output, 2 * 30 * 2, 9);
+      if (tensor == 3) Spoil(&p.d_output, 2 * queries * 2, 9);
       if (tensor == 4) {
         AddBias(0, &p);
-        Spoil(&p.bias, 2 * 2 * 30, 121);
+        Spoil(&p.bias, 2 * 2 * queries, 121);
       }
       CheckWild<Device>(p);
     }

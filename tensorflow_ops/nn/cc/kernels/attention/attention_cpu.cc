@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "tensorflow_ops/nn/cc/kernels/attention/attention_amx.h"
+#include "tensorflow_ops/nn/cc/kernels/attention/attention_few_cpu.h"
 
 namespace tfo {
 namespace {
@@ -267,6 +268,10 @@ void FillBeyondLengths(const AttentionArgs<T>& args) {
 template <typename T>
 Error Attention(const Cpu& cpu, const AttentionArgs<T>& args) {
   FillBeyondLengths(args);
+  if (attention::HasFewQueries(args)) {
+    attention::AttendFewQueries(cpu, args);
+    return nullptr;
+  }
   attention::WithPacks<T>(
       cpu, args, nullptr, nullptr,
       [&](auto pack, const attention::KeyHeads& heads) {
@@ -274,10 +279,14 @@ Error Attention(const Cpu& cpu, const AttentionArgs<T>& args) {
         const std::vector<Band> bands =
             BandsOf<T, P>(args, heads, cpu.num_threads);
         if (bands.empty()) return;
-        double pairs = 0;
-        for (const Band& band : bands) pairs += band.pairs;
-        const double cycles =
-            pairs / bands.size() * attention::CyclesPerPair<T>(args, 2);
+        double pairs = 0, packed = 0;
+        for (const Band& band : bands) {
+          pairs += band.pairs;
+          packed += std::max<int64_t>(band.keys.end - band.keys.begin, 0);
+        }
+        const double cycles = (pairs * attention::CyclesPerPair<T>(args, 2) +
+                               packed * (args.depth + args.value_depth)) /
+                              bands.size();
         cpu.ParallelFor(bands.size(), cycles, [&](int64_t begin, int64_t end) {
           [[maybe_unused]] const ScopeOf<P> scope;
           Forward<T, P> forward(args);
