@@ -11,7 +11,7 @@ import keras
 import numpy as np
 import peers
 import tensorflow as tf
-from harness import PAUSE, Case, in_graph, in_torch, normal, table
+from harness import PAUSE, Case, in_graph, in_torch, integers, normal, table
 
 import tensorflow_ops as tfo
 
@@ -177,6 +177,40 @@ def steps():
     for shape in STEPS:
         for dtype in ("float32", "bfloat16", "float16"):
             yield step_of(shape, dtype)
+
+
+@table(pause=PAUSE)
+def beams():
+    """A step of a search of W beams after a cache of S positions, by ancestors.
+
+    "gather" copies keys and values by the beams' parents, and attends to the copies.
+    """
+    for examples, width, keys, heads, key_heads, depth in ((4, 4, 512, 8, 8, 64), (2, 4, 2048, 32, 8, 128)):
+        rows = examples * width
+        shapes = (rows, 1, heads, depth), *2 * [(rows, keys, key_heads, depth)]
+        inputs = [normal(*shape, seed=i) for i, shape in enumerate(shapes)]
+        ancestors = integers(0, width, examples, width, keys, seed=3)
+        parents = integers(0, width, examples, width, seed=4)
+
+        def gathered(query, key, value, parents, keys=keys, shape=(examples, width)):
+            copies = [tf.gather(tf.reshape(x, [*shape, *x.shape[1:]]), parents, batch_dims=1) for x in (key, value)]
+            key, value = (tf.reshape(x, key.shape) for x in copies)
+            return tfo.nn.decode_attention(query, key, value, keys)
+
+        def attend(query, key, value, ancestors, keys=keys):
+            return tfo.nn.decode_attention(query, key, value, keys, ancestors=ancestors)
+
+        yield Case(
+            {"[B, W, S, N, K, D]": [examples, width, keys, heads, key_heads, depth]},
+            in_graph(attend, [*inputs, ancestors]),
+            {
+                "call": in_graph(lambda q, k, v: tf.identity(q), inputs),
+                "no ancestors": in_graph(lambda q, k, v, n=keys: tfo.nn.decode_attention(q, k, v, n), inputs),
+                "gather": in_graph(gathered, [*inputs, parents]),
+            },
+            inputs,
+            off=[],
+        )
 
 
 @table(pause=PAUSE, axis="T")

@@ -155,3 +155,14 @@ def _attention(
         output = tf.boolean_mask(output, is_query)
         log_sum_exp = tf.transpose(tf.boolean_mask(tf.transpose(log_sum_exp, [0, 2, 1]), is_query))
     return output, log_sum_exp
+
+
+@composition("DecodeAttention", [4, 4, 4, 1, 2, 1, 3])
+def _decode_attention(query, keys, values, lengths, alibi_slopes, sinks, ancestors, *, scale, softcap, left):
+    if ancestors:
+        examples, beams, positions = tf.unstack(tf.shape(ancestors[0]), 3)
+        row = ancestors[0] + expand(tf.range(examples) * beams, 1, 2)
+        at = tf.reshape(row * positions + tf.range(positions), tf.stack([examples * beams, positions]))
+        keys, values = (tf.gather(tf.reshape(x, tf.concat([[-1], tf.shape(x)[2:]], 0)), at) for x in (keys, values))
+    options = {"scale": scale, "softcap": softcap, "left": left, "right": 0, "dropout": []}
+    return _attention(query, keys, values, [], [], alibi_slopes, sinks, [], [], [], [lengths], [], [], [], **options)[0]

@@ -263,6 +263,25 @@ void FillBeyondLengths(const AttentionArgs<T>& args) {
   }
 }
 
+// Keys or values in the order of ancestors, up to lengths.
+template <typename T>
+Buffer<T> Reordered(const Cpu& cpu, const AttentionArgs<T>& args, const T* from,
+                    int64_t row) {
+  Buffer<T> to(args.key_rows * row);
+  cpu.ParallelFor(args.batch, args.keys * row * sizeof(T) / 4.0,
+                  [&](int64_t begin, int64_t end) {
+                    for (int64_t b = begin; b < end; ++b) {
+                      const Example example = attention::ExampleOf(args, b);
+                      for (int64_t j = 0; j < example.keys; ++j) {
+                        std::copy_n(
+                            from + attention::KeyRow(args, example, j) * row,
+                            row, to.data() + (example.first_key + j) * row);
+                      }
+                    }
+                  });
+  return to;
+}
+
 }  // namespace
 
 template <typename T>
@@ -271,6 +290,17 @@ Error Attention(const Cpu& cpu, const AttentionArgs<T>& args) {
   if (attention::HasFewQueries(args)) {
     attention::AttendFewQueries(cpu, args);
     return nullptr;
+  }
+  if (args.ancestors != nullptr) {
+    const Buffer<T> key =
+        Reordered(cpu, args, args.key, args.key_heads * args.depth);
+    const Buffer<T> value =
+        Reordered(cpu, args, args.value, args.key_heads * args.value_depth);
+    AttentionArgs<T> reordered = args;
+    reordered.key = key.data();
+    reordered.value = value.data();
+    reordered.ancestors = nullptr;
+    return Attention(cpu, reordered);
   }
   attention::WithPacks<T>(
       cpu, args, nullptr, nullptr,

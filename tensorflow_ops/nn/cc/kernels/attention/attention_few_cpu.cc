@@ -59,14 +59,27 @@ class Steps {
        args_.heads * args_.depth, example.queries, args_.depth,
        queries_.data() + n * example.queries * depth_, depth_);
     }
-    const int64_t key_row =
-        (example.first_key + first + keys.begin) * args_.key_heads +
-        task.first_head;
+    const auto rows_of = [&](const T* data, int64_t columns) {
+      const int64_t stride = args_.key_heads * columns;
+      const int64_t key = first + keys.begin;
+      HeadRows<T> of = {
+          data + (example.first_key + key) * stride + task.first_head * columns,
+          stride,
+          count,
+          columns,
+          task.key_heads,
+          rows,
+          nullptr,
+          args_.keys * stride};
+      if (args_.ancestors != nullptr) {
+        of.data -= example.batch % args_.beams * of.beam_stride;
+        of.ancestors = args_.ancestors + example.batch * args_.keys + key;
+      }
+      return of;
+    };
     TFO_DISPATCH(MultiplyKeys<T>)
-    (queries_.data(),
-     {args_.key + key_row * args_.depth, args_.key_heads * args_.depth, count,
-      args_.depth, task.key_heads, rows},
-     widened_.data(), scores_.data());
+    (queries_.data(), rows_of(args_.key, args_.depth), widened_.data(),
+     scores_.data());
     for (int64_t r = 0; r < task.key_heads * rows; ++r) {
       C* const row = part + r * part_size();
       std::fill_n(row, width_, C{0});
@@ -75,12 +88,7 @@ class Steps {
                  first, keys),
        count, scores_.data() + r * kSpanKeys, row + width_, row + width_ + 1);
     }
-    const HeadRows<T> values = {args_.value + key_row * args_.value_depth,
-                                args_.key_heads * args_.value_depth,
-                                count,
-                                args_.value_depth,
-                                task.key_heads,
-                                rows};
+    const HeadRows<T> values = rows_of(args_.value, args_.value_depth);
     TFO_DISPATCH(AddValues<T>)
     (scores_.data(), values, widened_.data(), part_size(), part);
     if (IsFinite(part, task.key_heads * rows)) return;
@@ -190,11 +198,12 @@ class Steps {
     const C* const weights = scores_.data() + r * kSpanKeys;
     for (int64_t j = 0; j < values.count; ++j) {
       if (weights[j] == 0) continue;
+      HeadRows<T> row = values;
+      row.data += j * values.stride + r / values.rows * values.columns;
+      row.count = row.heads = row.rows = 1;
+      if (row.ancestors != nullptr) row.ancestors += j;
       TFO_DISPATCH(AddValues<T>)
-      (weights + j,
-       {values.data + j * values.stride + r / values.rows * values.columns,
-        values.stride, 1, values.columns, 1, 1},
-       widened_.data(), width_, sums);
+      (weights + j, row, widened_.data(), width_, sums);
     }
   }
 
@@ -233,10 +242,20 @@ void AttendFewQueries(const Cpu& cpu, const AttentionArgs<T>& args) {
                DivideUp(args.key_heads * num_spans, 2 * cpu.num_threads)),
       1, args.key_heads);
   std::vector<Task> tasks;
-  for (int64_t b = 0; b < args.batch; ++b) {
-    for (int64_t s = spans[b].begin; s < spans[b].end; ++s) {
+  // Beams beside each other, for they share keys.
+  const int64_t beams = args.ancestors != nullptr ? args.beams : 1;
+  for (int64_t first = 0; first < args.batch; first += beams) {
+    int64_t begin = spans[first].begin, end = 0;
+    for (int64_t b = first; b < first + beams; ++b) {
+      begin = std::min(begin, spans[b].begin);
+      end = std::max(end, spans[b].end);
+    }
+    for (int64_t s = begin; s < end; ++s) {
       for (int64_t h = 0; h < args.key_heads; h += key_heads) {
-        tasks.push_back({b, s, h, std::min(key_heads, args.key_heads - h)});
+        for (int64_t b = first; b < first + beams; ++b) {
+          if (s < spans[b].begin || spans[b].end <= s) continue;
+          tasks.push_back({b, s, h, std::min(key_heads, args.key_heads - h)});
+        }
       }
     }
   }

@@ -52,7 +52,7 @@ class FewProducts {
     TFO_DISPATCH(MultiplyKeys<T>)
     (queries_.data(),
      {args_.key + key_row * args_.depth, args_.key_heads * args_.depth, count,
-      args_.depth, 1, panel.count},
+      args_.depth, 1, panel.count, nullptr, 0},
      widened_.data(), products_.data());
     const int64_t columns = TFO_DISPATCH(PanelColumns<C>)();
     for (int64_t j = 0; j < count; ++j, to += kGemmStride) {

@@ -127,14 +127,11 @@ TFO_INLINE void AddRows(const Accumulator<T>* weights, const T* values,
       });
 }
 
-// Fetches `count` rows into the L1 cache.
+// Row j of a head.
 template <typename T>
-TFO_INLINE void PrefetchRows(const T* rows, int64_t stride, int64_t count,
-                             int64_t columns) {
-  constexpr int64_t kLine = 64 / sizeof(T);
-  for (int64_t j = 0; j < count; ++j, rows += stride) {
-    for (int64_t d = 0; d < columns; d += kLine) __builtin_prefetch(rows + d);
-  }
+TFO_INLINE const T* RowOf(const HeadRows<T>& of, int64_t head, int64_t j) {
+  const T* const row = of.data + j * of.stride + head * of.columns;
+  return of.ancestors == nullptr ? row : row + of.ancestors[j] * of.beam_stride;
 }
 
 // Calls run(head, rows, stride) for `count` rows from `first` on of each head.
@@ -146,17 +143,25 @@ TFO_INLINE void ForHeads(const HeadRows<T>& of, int64_t first, int64_t count,
                          Accumulator<T>* widened, const Run& run) {
   const int64_t padded =
       (of.columns + kRowPadding - 1) / kRowPadding * kRowPadding;
+  const bool widens =
+      of.ancestors != nullptr || of.rows > (sizeof(T) == 2 ? 1 : 4);
   for (int64_t h = 0; h < of.heads; ++h) {
-    const T* const from = of.data + first * of.stride + h * of.columns;
-    if (of.rows > (sizeof(T) == 2 ? 1 : 4)) {
-      WidenRows(from, of.stride, count, of.columns, widened, padded);
-      const int64_t rest = of.count - first - count;
-      PrefetchRows(from + count * of.stride, of.stride,
-                   rest < count ? rest : count, of.columns);
-      run(h, const_cast<const Accumulator<T>*>(widened), padded);
-    } else {
-      run(h, from, of.stride);
+    if (!widens) {
+      run(h, RowOf(of, h, first), of.stride);
+      continue;
     }
+    for (int64_t j = 0; j < count; ++j) {
+      WidenRows(RowOf(of, h, first + j), 0, 1, of.columns, widened + j * padded,
+                padded);
+    }
+    for (int64_t j = first + count; j < first + 2 * count && j < of.count;
+         ++j) {
+      const T* const next = RowOf(of, h, j);
+      for (int64_t d = 0; d < of.columns; d += 64 / sizeof(T)) {
+        __builtin_prefetch(next + d);  // into the L1 cache
+      }
+    }
+    run(h, const_cast<const Accumulator<T>*>(widened), padded);
   }
 }
 

@@ -19,12 +19,15 @@ inline constexpr int64_t kRowPadding = 16;
 inline constexpr int64_t kWidenedRows = 16;
 
 // Keys or values of some heads, `columns` numbers each: of head h, row j is at
-// data + j * stride + h * columns. `rows` query rows meet each head.
+// data + j * stride + h * columns, and with ancestors, ancestors[j] times
+// `beam_stride` further. `rows` query rows meet each head.
 template <typename T>
 struct HeadRows {
   const T* data;
   int64_t stride, count, columns;
   int64_t heads, rows;
+  const int32_t* ancestors;  // or null
+  int64_t beam_stride;
 };
 
 // How the products of a query become scores. Keys count from the first product.

@@ -114,6 +114,39 @@ TFO_TEST(AttentionOfFewQueries, SpansFarBelowTheLargestScoreAddNothing) {
   TFO_EXPECT(std::isnan(outputs.output[0]));
 }
 
+TFO_TEST(AttentionOfFewQueries, AncestorsEqualReorderedKeys) {
+  ForTypes([](auto type) {
+    using T = decltype(type);
+    CheckAncestors<T>({6, 1, 300, 4, 2, 20, 33}, 3);
+    CheckAncestors<T>({4, 7, 40, 2, 2, 16, 16}, 2);
+    CheckAncestors<T>({4, 16, 40, 2, 1, 9, 7}, 4);  // not few
+  });
+  for (int option = 0; option < kNumOptions; ++option) {
+    CheckAncestors<float>({6, 2, 500, 4, 2, 6, 5}, 3, option);
+  }
+}
+
+// A sum that is computed again.
+TFO_TEST(AttentionOfFewQueries, AncestorsOfInfiniteValuesOfWeightZero) {
+  Problem<float> p = MakeProblem<float>({2, 1, 9, 1, 1, 1, 1});
+  p.spec.scale = 1;
+  p.query = {1, 1};
+  p.key[9 + 4] = -1e4f;
+  p.value[9 + 4] = static_cast<float>(kInfinity);
+  Problem<float> reordered = p;
+  p.beams = 2;
+  p.ancestors = {0, 1, 0, 1, 1, 0, 1, 1, 0, 1, 1, 0, 0, 0, 1, 1, 0, 0};
+  for (int i = 0; i < 18; ++i) {
+    reordered.key[i] = p.key[p.ancestors[i] * 9 + i % 9];
+    reordered.value[i] = p.value[p.ancestors[i] * 9 + i % 9];
+  }
+  Outputs<float> outputs(p), expected(p);
+  TFO_EXPECT_RUNS(Attention(ThreadedCpu(1), outputs.Args(p)));
+  TFO_EXPECT_RUNS(Attention(ThreadedCpu(1), expected.Args(reordered)));
+  TFO_EXPECT(HaveSameBits(outputs.output, expected.output));
+  TFO_EXPECT(std::isfinite(outputs.output[0]));
+}
+
 template <typename T>
 void TimeSteps(const Sizes& sizes) {
   Sizes s = sizes;
