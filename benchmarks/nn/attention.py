@@ -5,11 +5,13 @@ grouped heads and reads a mask for windows, as its layers do. PyTorch's tensors 
 [B, N, T, D], which it prefers.
 """
 
+import functools
+
 import keras
 import numpy as np
 import peers
 import tensorflow as tf
-from harness import PAUSE, Case, in_graph, in_torch, normal, table
+from harness import PAUSE, Case, in_graph, in_torch, integers, normal, table
 
 import tensorflow_ops as tfo
 
@@ -24,6 +26,15 @@ SIZES = (
     (1, 2048, 4, 128),
     (1, 8192, 1, 64),
     (1, 16384, 1, 64),
+)
+STEPS = (  # [B, T, S, N, K, D]
+    (1, 1, 64, 8, 8, 64),
+    (16, 1, 512, 8, 8, 64),
+    (1, 1, 4096, 32, 8, 128),
+    (1, 4, 4096, 32, 8, 128),
+    (8, 4, 512, 8, 8, 64),
+    (8, 15, 64, 8, 8, 64),
+    (8, 15, 512, 8, 8, 64),
 )
 # The bytes of scores, and of tensors of their size, that peers may hold: 5 with gradients, 2 without.
 SCORES_LIMIT = 16e9
@@ -125,6 +136,81 @@ def window():
 def grouped():
     """Several query heads share a key head."""
     yield from cases_of(((1, 2048, 8, 64), (1, 2048, 4, 128)), ("full", "causal"), groups=4)
+
+
+def step_of(shape, dtype):
+    """Returns a case of T queries that follow S - T keys."""
+    batch, queries, keys, heads, key_heads, depth = shape
+    shapes = (batch, queries, heads, depth), *2 * [(batch, keys, key_heads, depth)]
+    inputs = [tf.cast(normal(*s, seed=i), dtype) for i, s in enumerate(shapes)]
+    mask = None if queries == 1 else np.tri(queries, keys, keys - queries, dtype=bool)
+
+    def in_keras(query, key, value):
+        if heads > key_heads:
+            key, value = (tf.repeat(x, heads // key_heads, 2) for x in (key, value))
+        return keras.ops.dot_product_attention(query, key, value, mask=mask)
+
+    rivals = {"Keras": in_graph(in_keras, inputs)}
+    if torch := peers.torch():
+        attend = functools.partial(
+            torch.nn.functional.scaled_dot_product_attention,
+            attn_mask=None if mask is None else torch.from_numpy(mask),
+            enable_gqa=heads > key_heads,
+        )
+        rivals["PyTorch"] = in_torch(torch, attend, [tf.transpose(x, [0, 2, 1, 3]) for x in inputs])
+    return Case(
+        {"[B, T, S, N, K, D]": list(shape), "dtype": dtype},
+        in_graph(lambda q, k, v: tfo.nn.attention(q, k, v, causal=True), inputs),
+        {"call": in_graph(lambda q, k, v: tf.identity(q), inputs)} | rivals,
+        inputs,
+        off=list(rivals),
+        arrays={"PyTorch": from_torch},
+    )
+
+
+@table(pause=PAUSE)
+def steps():
+    """Steps of decoders: T queries after a cache, S keys with them, and K key heads.
+
+    "call" is a tf.identity, the time of a call of TensorFlow.
+    """
+    for shape in STEPS:
+        for dtype in ("float32", "bfloat16", "float16"):
+            yield step_of(shape, dtype)
+
+
+@table(pause=PAUSE)
+def beams():
+    """A step of a search of W beams after a cache of S positions, by ancestors.
+
+    "gather" copies keys and values by the beams' parents, and attends to the copies.
+    """
+    for examples, width, keys, heads, key_heads, depth in ((4, 4, 512, 8, 8, 64), (2, 4, 2048, 32, 8, 128)):
+        rows = examples * width
+        shapes = (rows, 1, heads, depth), *2 * [(rows, keys, key_heads, depth)]
+        inputs = [normal(*shape, seed=i) for i, shape in enumerate(shapes)]
+        ancestors = integers(0, width, examples, width, keys, seed=3)
+        parents = integers(0, width, examples, width, seed=4)
+
+        def gathered(query, key, value, parents, keys=keys, shape=(examples, width)):
+            copies = [tf.gather(tf.reshape(x, [*shape, *x.shape[1:]]), parents, batch_dims=1) for x in (key, value)]
+            key, value = (tf.reshape(x, key.shape) for x in copies)
+            return tfo.nn.decode_attention(query, key, value, keys)
+
+        def attend(query, key, value, ancestors, keys=keys):
+            return tfo.nn.decode_attention(query, key, value, keys, ancestors=ancestors)
+
+        yield Case(
+            {"[B, W, S, N, K, D]": [examples, width, keys, heads, key_heads, depth]},
+            in_graph(attend, [*inputs, ancestors]),
+            {
+                "call": in_graph(lambda q, k, v: tf.identity(q), inputs),
+                "no ancestors": in_graph(lambda q, k, v, n=keys: tfo.nn.decode_attention(q, k, v, n), inputs),
+                "gather": in_graph(gathered, [*inputs, parents]),
+            },
+            inputs,
+            off=[],
+        )
 
 
 @table(pause=PAUSE, axis="T")

@@ -13,6 +13,7 @@ from tensorflow_ops.nn.python.ops.cross_entropy import (
     sparse_softmax_cross_entropy,
 )
 from tensorflow_ops.nn.python.ops.ctc_loss import ctc_loss
+from tensorflow_ops.nn.python.ops.decode_attention import decode_attention
 from tensorflow_ops.nn.python.ops.deform_conv import deform_conv2d
 from tensorflow_ops.nn.python.ops.deformable_attention import multiscale_deformable_attention
 from tensorflow_ops.nn.python.ops.gaussian_kl import gaussian_kl
@@ -28,6 +29,7 @@ __all__ = [
     "crf_log_likelihood",
     "crf_marginals",
     "ctc_loss",
+    "decode_attention",
     "deform_conv2d",
     "gaussian_kl",
     "label_log_prob",

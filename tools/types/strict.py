@@ -21,6 +21,7 @@ tensors: list[tf.Tensor] = [
     tfo.detection.roi_align(features, array, ids, tf.constant([2, 3]), spatial_scale=1 / 16),
     tfo.detection.multiscale_roi_align([features, features], boxes, ids, 7, strides=(4, 8)) * 2.0,
     tfo.nn.attention(features, array, features, mask=array > 0, window=(None, 3), lengths=[2], key_lengths=ids),
+    tfo.nn.decode_attention(features, array, features, 3, ancestors=ids, window=3),
     tfo.nn.gaussian_kl((0.0, x), [x, x]),
     tfo.nn.deform_conv2d(features, features, features, padding=((0, 1), (1, 0)), dilations=(1, 2), bias=[1.0]),
     -tfo.nn.linear_cross_entropy(x, tf.Variable(x), ids, bias=None, softcap=30.0),

@@ -269,12 +269,17 @@ def int_tensor(name, value):
     return dense_tensor(name, value, dtype_hint=None if hasattr(value, "dtype") else tf.int32)
 
 
+def clamped_int32(name, value):
+    """Returns int32 numbers, clamped: a cast would wrap wider integers to valid ones. Raises ValueError."""
+    if is_tensor(value) and value.dtype == tf.int32:
+        return value
+    wide = tensor_of_kind(name, value, tf.int64)
+    return tf.cast(tf.clip_by_value(wide, -(2**31), MAX_INT32), tf.int32)
+
+
 def int_of_each(name, value, batch):
     """Returns int32 numbers of examples; one counts for all batch() of them. The op checks the shape. Raises ValueError."""
-    if not is_tensor(value) or value.dtype != tf.int32:
-        # Clamped: a cast would wrap wider integers to valid ones.
-        wide = tensor_of_kind(name, value, tf.int64)
-        value = tf.cast(tf.clip_by_value(wide, -(2**31), MAX_INT32), tf.int32)
+    value = clamped_int32(name, value)
     if value.shape.rank in (None, 0):
         shape = tf.concat([[batch()], tf.shape(value)], 0)
         value = tf.broadcast_to(value, shape[-tf.maximum(tf.rank(value), 1) :])

@@ -46,6 +46,7 @@ _FINITE = {
     "nn.deform_conv2d": ("mask",),
     "nn.multiscale_deformable_attention": ("args[3]",),
     "nn.attention": ("args[0]", "args[1]", "bias", "alibi_slopes", "sinks"),
+    "nn.decode_attention": ("args[0]", "args[1]", "alibi_slopes"),
 }
 
 

@@ -165,3 +165,14 @@ def _update_cache(cache, rows, positions):
     is_inside = (positions >= 0) & (positions <= length - count)
     is_new = expand(is_inside, 1) & (place >= 0) & (place < count)
     return tf.gather(tf.concat([rows, cache], 1), tf.where(is_new, place, count + tf.range(length)), batch_dims=1)
+
+
+@composition("DecodeAttention", [4, 4, 4, 1, 2, 1, 3])
+def _decode_attention(query, keys, values, lengths, alibi_slopes, sinks, ancestors, *, scale, softcap, left):
+    if ancestors:
+        examples, beams, positions = tf.unstack(tf.shape(ancestors[0]), 3)
+        row = ancestors[0] + expand(tf.range(examples) * beams, 1, 2)
+        at = tf.reshape(row * positions + tf.range(positions), tf.stack([examples * beams, positions]))
+        keys, values = (tf.gather(tf.reshape(x, tf.concat([[-1], tf.shape(x)[2:]], 0)), at) for x in (keys, values))
+    options = {"scale": scale, "softcap": softcap, "left": left, "right": 0, "dropout": []}
+    return _attention(query, keys, values, [], [], alibi_slopes, sinks, [], [], [], [lengths], [], [], [], **options)[0]

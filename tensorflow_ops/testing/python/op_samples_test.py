@@ -21,6 +21,7 @@ _KERAS_CONVERTS = (
     "detection.box_iou (rotated)",
     "layers.CRF",
     "nn.crf_marginals",
+    "nn.decode_attention",
     "seq2seq.ctc_beam_search_decode",
     "seq2seq.ctc_beam_search_decode (language model)",
     "seq2seq.ctc_greedy_decode",

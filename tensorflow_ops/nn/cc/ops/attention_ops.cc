@@ -1,4 +1,5 @@
-// Attention and its gradients: names, inputs, attrs, outputs, shapes.
+// Attention, its gradients and DecodeAttention: names, inputs, attrs, outputs,
+// shapes.
 #include <optional>
 #include <string>
 
@@ -44,6 +45,29 @@ absl::Status ReadBroadcast(InferenceContext* c, const char* name,
   return absl::OkStatus();
 }
 
+// Checks alibi_slopes and sinks, and that heads are a multiple of key heads.
+absl::Status ReadHeads(InferenceContext* c, const char* batch, const char* key,
+                       NamedDims* dims) {
+  TF_RETURN_IF_ERROR(dims->ReadOptional(
+      {"sinks must be [heads]", "alibi_slopes must be [slopes, heads]"}));
+  DimensionHandle slopes = (*dims)["slopes"];
+  if (c->ValueKnown(slopes) && c->Value(slopes) != 1) {
+    TF_RETURN_IF_ERROR(Expect(
+        absl::StrCat("alibi_slopes must be [1, heads] or [", batch, ", heads]"),
+        c->Merge((*dims)[batch], slopes, &slopes)));
+  }
+  const DimensionHandle heads = (*dims)["heads"],
+                        key_heads = (*dims)["key_heads"];
+  if (!c->ValueKnown(heads) || !c->ValueKnown(key_heads)) {
+    return absl::OkStatus();
+  }
+  const int64_t n = c->Value(heads), k = c->Value(key_heads);
+  if (k > 0 ? n % k == 0 : n == 0) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("query has ", n, " heads and ", key, " ", k,
+                   ", expected a multiple of those of ", key));
+}
+
 // Checks the inputs that all three ops have, and names their dims.
 absl::Status ReadOperands(InferenceContext* c, NamedDims* dims) {
   if (IsRagged(c)) {
@@ -58,28 +82,11 @@ absl::Status ReadOperands(InferenceContext* c, NamedDims* dims) {
   TF_RETURN_IF_ERROR(dims->ReadOptional(
       {"query_splits must be [B + 1]", "key_splits must be [B + 1]",
        "lengths must be [B]", "key_lengths must be [B]",
-       "query_offset must be [B]", "sinks must be [heads]", "seed must be [2]",
-       "longest must be [2]"}));
+       "query_offset must be [B]", "seed must be [2]", "longest must be [2]"}));
   for (const char* name : {"mask", "bias"}) {
     TF_RETURN_IF_ERROR(ReadBroadcast(c, name, dims));
   }
-  TF_RETURN_IF_ERROR(
-      dims->ReadOptional({"alibi_slopes must be [slopes, heads]"}));
-  DimensionHandle slopes = (*dims)["slopes"];
-  if (c->ValueKnown(slopes) && c->Value(slopes) != 1) {
-    TF_RETURN_IF_ERROR(Expect("alibi_slopes must be [1, heads] or [B, heads]",
-                              c->Merge((*dims)["B"], slopes, &slopes)));
-  }
-  const DimensionHandle heads = (*dims)["heads"],
-                        key_heads = (*dims)["key_heads"];
-  if (!c->ValueKnown(heads) || !c->ValueKnown(key_heads)) {
-    return absl::OkStatus();
-  }
-  const int64_t n = c->Value(heads), k = c->Value(key_heads);
-  if (k > 0 ? n % k == 0 : n == 0) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("query has ", n, " heads and key ", k,
-                   ", expected a multiple of those of key"));
+  return ReadHeads(c, "B", "key", dims);
 }
 
 // The dims of the output and of log_sum_exp, for NamedDims.
@@ -124,6 +131,25 @@ absl::Status SetAttentionBiasGradShapes(InferenceContext* c) {
   }
   c->set_output(0, *bias);
   return absl::OkStatus();
+}
+
+// With ancestors, the rows are beams.
+absl::Status SetDecodeAttentionShapes(InferenceContext* c) {
+  NamedDims dims(c);
+  TF_RETURN_IF_ERROR(dims.Read(
+      0, {"query must be [R, T, heads, D]", "keys must be [R, S, key_heads, D]",
+          "values must be [R, S, key_heads, Dv]", "lengths must be [R]"}));
+  TF_RETURN_IF_ERROR(ReadHeads(c, "R", "keys", &dims));
+  TF_RETURN_IF_ERROR(dims.ReadOptional({"ancestors must be [B, W, S]"}));
+  std::optional<ShapeHandle> ancestors;
+  TF_RETURN_IF_ERROR(OptionalInput(c, "ancestors", &ancestors));
+  if (ancestors.has_value()) {
+    DimensionHandle rows;
+    TF_RETURN_IF_ERROR(c->Multiply(dims["B"], dims["W"], &rows));
+    TF_RETURN_IF_ERROR(Expect("ancestors must be [B, W, S] with B * W = R",
+                              c->Merge(rows, dims["R"], &rows)));
+  }
+  return dims.Write({"[R, T, heads, Dv]"});
 }
 
 }  // namespace
@@ -192,3 +218,23 @@ TFO_ATTENTION_GRAD_INPUTS.Output("d_query: T")
 REGISTER_OP("TensorflowOps>AttentionBiasGrad")
 TFO_ATTENTION_GRAD_INPUTS.Output("d_bias: T")
     TFO_ATTENTION_ATTRS.SetShapeFn(tfo::SetAttentionBiasGradShapes);
+
+// Causal attention to a cache, where query t has the position lengths - T + t.
+REGISTER_OP("TensorflowOps>DecodeAttention")
+    .Input("query: T")
+    .Input("keys: T")
+    .Input("values: T")
+    .Input("lengths: int32")
+    .Input("alibi_slopes: has_alibi_slopes * Theads")
+    .Input("sinks: has_sinks * Theads")
+    .Input("ancestors: has_ancestors * int32")
+    .Output("output: T")
+    .Attr("scale: list(float) = []")
+    .Attr("softcap: list(float) = []")
+    .Attr("left: int >= -1 = -1")
+    .Attr("has_alibi_slopes: int >= 0")
+    .Attr("has_sinks: int >= 0")
+    .Attr("has_ancestors: int >= 0")
+    .Attr("T: {half, bfloat16, float, double}")
+    .Attr("Theads: {float, double} = DT_FLOAT")
+    .SetShapeFn(tfo::SetDecodeAttentionShapes);

@@ -42,7 +42,7 @@ def _operands(query, key, value):
     return query, key, value, *ragged_inputs
 
 
-def _window(causal, window):
+def left_and_right(causal, window):
     """Returns how many keys to the left and to the right a query sees, -1 for all. Raises ValueError."""
     if window is None:
         left, right = None, None
@@ -59,6 +59,19 @@ def _window(causal, window):
     if arguments.static_bool("causal", causal):
         right = 0
     return tuple(-1 if side is None else int(side) for side in (left, right))
+
+
+def score_attrs(scale, softcap):
+    """Returns attrs, of those that are not None. Raises ValueError."""
+    attrs = {}
+    if scale is not None:
+        # The op has it as a sum of float32 numbers.
+        expected = "a number in [-3.4e38, 3.4e38]"
+        scale = arguments.static_number("scale", scale, expected, lambda x: abs(x) <= arguments.MAX_FLOAT32)
+        attrs["scale"] = arguments.float32_parts(scale) or [0.0]
+    if softcap is not None:
+        attrs["softcap"] = arguments.float32_parts(nn_arguments.softcap_or_none(softcap))
+    return attrs
 
 
 def _with_rank(rank, name, tensor):
@@ -90,7 +103,7 @@ def _seed(seed, dropout):
     return [arguments.seed(seed)]
 
 
-def _option(name, value, kind, batch):
+def option(name, value, kind, batch):
     """Returns an optional input of the op: a list of no tensor, or of one. batch() is B. Raises ValueError."""
     if value is None:
         return []
@@ -241,15 +254,8 @@ def attention(
     ragged_query = query
     query, key, value, query_splits, key_splits, longest = _operands(query, key, value)
     dtype = arguments.at_least_float32(query.dtype)
-    left, right = _window(causal, window)
-    attrs = {"left": left, "right": right, "Tvalue": dtype}
-    if scale is not None:
-        # The op has it as a sum of float32 numbers.
-        expected = "a number in [-3.4e38, 3.4e38]"
-        scale = arguments.static_number("scale", scale, expected, lambda x: abs(x) <= arguments.MAX_FLOAT32)
-        attrs["scale"] = arguments.float32_parts(scale) or [0.0]
-    if softcap is not None:
-        attrs["softcap"] = arguments.float32_parts(nn_arguments.softcap_or_none(softcap))
+    left, right = left_and_right(causal, window)
+    attrs = {"left": left, "right": right, "Tvalue": dtype, **score_attrs(scale, softcap)}
     dropout = checked_dropout(dropout)
     seed = _seed(seed, dropout)
     attrs["dropout"] = arguments.float32_parts(dropout)
@@ -264,15 +270,15 @@ def attention(
         query=query,
         key=key,
         value=value,
-        mask=_option("mask", mask, tf.bool, batch),
-        bias=_option("bias", bias, query.dtype, batch),
-        alibi_slopes=_option("alibi_slopes", alibi_slopes, dtype, batch),
-        sinks=_option("sinks", sinks, dtype, batch),
+        mask=option("mask", mask, tf.bool, batch),
+        bias=option("bias", bias, query.dtype, batch),
+        alibi_slopes=option("alibi_slopes", alibi_slopes, dtype, batch),
+        sinks=option("sinks", sinks, dtype, batch),
         query_splits=query_splits,
         key_splits=key_splits,
-        lengths=_option("lengths", lengths, tf.int32, batch),
-        key_lengths=_option("key_lengths", key_lengths, tf.int32, batch),
-        query_offset=_option("query_offset", query_offset, tf.int32, batch),
+        lengths=option("lengths", lengths, tf.int32, batch),
+        key_lengths=option("key_lengths", key_lengths, tf.int32, batch),
+        query_offset=option("query_offset", query_offset, tf.int32, batch),
         seed=seed,
         longest=longest,
         **attrs,

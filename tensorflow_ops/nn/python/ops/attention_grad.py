@@ -9,6 +9,7 @@ from tensorflow_ops.core.python import pfor
 from tensorflow_ops.core.python.gradients import call, input_names, inputs_by_name, is_needed, refuse
 from tensorflow_ops.core.python.library import ops
 
+_NO_GRADIENT = "decode_attention has no gradient; attention has"
 _NO_SECOND = "attention has no second derivatives, which forward mode (tf.autodiff.ForwardAccumulator) needs, too"
 
 
@@ -26,11 +27,12 @@ def _attention_grad(op, d_output, d_log_sum_exp):
 
 def _refuse(op, *upstream):
     names = input_names(op)
+    reason = _NO_GRADIENT if op.type.endswith("DecodeAttention") else _NO_SECOND
     floats = [i for i, x in enumerate(op.inputs) if x.dtype.is_floating and names[i] != "alibi_slopes"]
-    return [refuse(op, i, _NO_SECOND, upstream) if i in floats else None for i in range(len(names))]
+    return [refuse(op, i, reason, upstream) if i in floats else None for i in range(len(names))]
 
 
-for _name in "AttentionGrad", "AttentionBiasGrad":
+for _name in "AttentionGrad", "AttentionBiasGrad", "DecodeAttention":
     tf.RegisterGradient(f"TensorflowOps>{_name}")(_refuse)
 
 
@@ -56,6 +58,6 @@ def _convert(pfor_input):
     return [pfor.stacked(pfor.unfold(y, iterations, size=batch)) for y in outputs]
 
 
-for _name in "Attention", "AttentionGrad":
+for _name in "Attention", "AttentionGrad", "DecodeAttention":
     pfor.register(f"TensorflowOps>{_name}")(_convert)
 pfor.register("TensorflowOps>AttentionBiasGrad")(pfor.loop)

@@ -606,3 +606,43 @@ SAMPLES |= {
         forward_mode=False,
     ),
 }
+
+_BEAM_QUERY, _CACHE, _CACHED = normal(4, 2, 4, 5), normal(4, 6, 2, 5), normal(4, 6, 2, 3)
+_CACHE_LENGTHS, _ANCESTORS = tf.constant([6, 4, 3, 0]), tf.constant(RNG.integers(0, 2, [2, 2, 6]), tf.int32)
+
+SAMPLES["nn.decode_attention"] = sample(
+    without_gradient(nn.decode_attention),
+    _BEAM_QUERY,
+    _CACHE,
+    _CACHED,
+    _CACHE_LENGTHS,
+    kwargs={"ancestors": _ANCESTORS},
+    variants=[
+        {"ancestors": None, "lengths": 5},
+        {"scale": -0.7, "softcap": 1.5, "alibi_slopes": [0.5, 0.25, 0.125, 0.0], "sinks": [0.5, -1.0, 2.0, 0.0]},
+        {"window": 3, "alibi_slopes": tf.random.stateless_uniform([4, 4], [1, 2])},
+        {"window": (2, None), "ancestors": tf.cast(_ANCESTORS, tf.int64)},
+        {"ancestors": tf.reshape(_ANCESTORS, [1, 4, 6]) + tf.constant([0, 2, 1, 0])[:, tf.newaxis]},
+    ],
+    edge=[{"lengths": 0 * _CACHE_LENGTHS}],
+    bad=[
+        ({"query": _BEAM_QUERY[0]}, r"query must be \[R, T, heads, D\]"),
+        ({"keys": _CACHE[..., :4]}, "keys must be .*D"),
+        ({"keys": tf.cast(_CACHE, tf.float64)}, "keys is float64, expected float32, as query is"),
+        ({"keys": normal(4, 6, 3, 5), "values": normal(4, 6, 3, 3)}, "query has 4 heads and keys 3, expected"),
+        ({"values": _CACHED[:, :5]}, "values must be .*S"),
+        ({"lengths": [1, 2]}, r"lengths must be \[R\]"),
+        ({"lengths": 7}, r"lengths\[0\] is 7, expected \[0, 6\]"),
+        ({"ancestors": _ANCESTORS[0]}, r"ancestors must be \[B, W, S\]"),
+        ({"ancestors": _ANCESTORS[..., :5]}, r"ancestors must be \[B, W, S\]"),
+        ({"ancestors": _ANCESTORS[:1]}, r"ancestors must be \[B, W, S\] with B \* W = R"),
+        ({"ancestors": _ANCESTORS + 1}, r"ancestors\[\d,\d,\d\] is 2, expected \[0, 1\]"),
+        ({"ancestors": _ANCESTORS - 1}, r"ancestors\[\d,\d,\d\] is -1, expected \[0, 1\]"),
+        ({"window": 0}, "window is 0, expected an int in"),
+        ({"scale": _NAN}, r"scale is nan, expected a number in \[-3.4e38, 3.4e38\]"),
+        ({"softcap": 0.0}, "softcap is 0.0, expected a number above 0"),
+        ({"alibi_slopes": np.zeros([3, 4], "f")}, r"alibi_slopes must be \[1, heads\] or \[R, heads\]"),
+        ({"sinks": _SINKS[:3]}, r"sinks must be \[heads\]"),
+    ],
+    non_differentiable=(0, 1, 2),
+)

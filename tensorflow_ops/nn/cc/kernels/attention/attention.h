@@ -57,6 +57,11 @@ struct AttentionOperands : AttentionSpec {
   const Accumulator<T>* sinks;         // [heads], or null
   const uint32_t* seed;                // [2]; not read without dropout
   int64_t query_rows, key_rows;        // of all examples
+  // [batch / beams, beams, keys], or null. Examples are beams, `beams` of them
+  // beside each other: key and value j of an example are those of the beam
+  // ancestors[j], in [0, beams). Not ragged, and without gradients.
+  const int32_t* ancestors;
+  int64_t beams;  // divides batch
 };
 template <typename T>
 struct AttentionArgs : AttentionOperands<T> {
@@ -83,7 +88,8 @@ struct AttentionGradArgs : AttentionOperands<T> {
 //
 // At the levels avx512_bf16 and amx (cpu_dispatch.h), BFloat16 is multiplied
 // without widening: weights and the gradients of scores are rounded to it,
-// once, to the nearest, for the products that follow; sums of weights are not.
+// once, to the nearest, for the products that follow; sums of weights are not,
+// nor are weights of fewer than 16 queries without dropout.
 
 // Writes all of `output` and `log_sum_exp`. With i the position of query t, the
 // score of key j is
@@ -95,6 +101,9 @@ struct AttentionGradArgs : AttentionOperands<T> {
 // any other pair, and beyond lengths, the output is 0; lse is then the sink, or
 // -inf. NaN or +inf among the scores of a query make its row NaN. Sums are of
 // weights up to e^8: values above 1e34 over the number of keys may overflow.
+//
+// With ancestors, the same bits as for keys and values in their order. Other
+// beams' are not read.
 //
 // Dropout (AttentionDropout) drops weights e^(s - lse) and scales the others,
 // after lse.
@@ -161,6 +170,17 @@ TFO_HOST_DEVICE inline Example ExampleOf(const AttentionOperands<T>& args,
   e.offset =
       args.query_offset != nullptr ? args.query_offset[b] : e.keys - e.queries;
   return e;
+}
+
+// The row of all examples that has key j of an example.
+template <typename T>
+TFO_HOST_DEVICE inline int64_t KeyRow(const AttentionOperands<T>& args,
+                                      const Example& example, int64_t j) {
+  if (args.ancestors == nullptr) return example.first_key + j;
+  // The nearest beam, as ValidLength.
+  const int64_t beam = ValidLength(
+      args.ancestors[example.batch * args.keys + j], args.beams - 1);
+  return (example.batch / args.beams * args.beams + beam) * args.keys + j;
 }
 
 // Where log_sum_exp has query 0 of a head.

@@ -312,8 +312,8 @@ void Spoil(GpuVector<T>* values, int64_t rows, int64_t row) {
 }
 
 template <typename T, typename Device = Cpu>
-void CheckSpoiled() {
-  const Sizes sizes = {2, 30, 121, 2, 1, 7, 9};
+void CheckSpoiled(int64_t queries = 30) {
+  const Sizes sizes = {2, queries, 121, 2, 1, 7, 9};
   for (int tensor = 0; tensor < 5; ++tensor) {
     for (int option : {0, 8, 10}) {  // excludes pairs
       Problem<T> p = MakeProblem<T>(sizes);
@@ -321,16 +321,16 @@ void CheckSpoiled() {
       p.options += Text(", spoiled ", tensor);
       // Three of four queries see no key that Spoil chooses.
       for (size_t i = 0; i < p.mask.size(); ++i) {
-        const int64_t row = i / (2 * 30 * 121) * 121 + i % 121;
+        const int64_t row = i / (2 * queries * 121) * 121 + i % 121;
         if (row % 5 == 0 && i / 121 % 4 != 0) p.mask[i] = 0;
       }
-      if (tensor == 0) Spoil(&p.query, 2 * 30 * 2, 7);
+      if (tensor == 0) Spoil(&p.query, 2 * queries * 2, 7);
       if (tensor == 1) Spoil(&p.key, 2 * 121, 7);
       if (tensor == 2) Spoil(&p.value, 2 * 121, 9);
-      if (tensor == 3) Spoil(&p.d_output, 2 * 30 * 2, 9);
+      if (tensor == 3) Spoil(&p.d_output, 2 * queries * 2, 9);
       if (tensor == 4) {
         AddBias(0, &p);
-        Spoil(&p.bias, 2 * 2 * 30, 121);
+        Spoil(&p.bias, 2 * 2 * queries, 121);
       }
       CheckWild<Device>(p);
     }
@@ -364,6 +364,62 @@ void CheckSaturatedSoftcap() {
   p.d_output[0] = Narrow<T>(1e8f);
   p.options += " saturated softcap";
   CheckWild<Device>(p);
+}
+
+// With ancestors, the bits of attention to reordered keys and values. Those
+// that nobody names are NaN.
+template <typename T, typename Device = Cpu>
+void CheckAncestors(const Sizes& sizes, int64_t beams, int option = -1) {
+  Problem<T> expected = MakeProblem<T>(sizes);
+  if (option >= 0) AddOption(option, &expected);
+  Problem<T> p = expected;
+  p.beams = beams;
+  p.options += Text(" of ", beams, " beams");
+  const Case of_test = CaseOf(p, Caller());
+  std::fill(p.key.begin(), p.key.end(), Narrow<T>(Accumulator<T>(NAN)));
+  std::fill(p.value.begin(), p.value.end(), Narrow<T>(Accumulator<T>(NAN)));
+  const auto random = RandomValues<float>(sizes.batch * sizes.keys, 9);
+  const Problem<T> all = expected;
+  for (int64_t b = 0; b < sizes.batch; ++b) {
+    const int64_t count =
+        expected.key_lengths.empty() ? sizes.keys : expected.key_lengths[b];
+    for (int64_t j = 0; j < sizes.keys; ++j) {
+      const int64_t at = b * sizes.keys + j;
+      const auto beam =
+          static_cast<int32_t>(std::abs(random[at]) * 1000) % beams;
+      p.ancestors.push_back(static_cast<int32_t>(beam));
+      if (j >= count) continue;
+      const int64_t from = (b / beams * beams + beam) * sizes.keys + j;
+      const auto take = [&](const GpuVector<T>& kept, int64_t row,
+                            GpuVector<T>* read, GpuVector<T>* reordered) {
+        std::copy_n(kept.begin() + from * row, row, read->begin() + from * row);
+        std::copy_n(kept.begin() + from * row, row,
+                    reordered->begin() + at * row);
+      };
+      take(all.key, sizes.key_heads * sizes.depth, &p.key, &expected.key);
+      take(all.value, sizes.key_heads * sizes.value_depth, &p.value,
+           &expected.value);
+    }
+  }
+  const auto compute = [](const auto& device, const Problem<T>& of) {
+    Outputs<T> outputs(of);
+    WithScratch(
+        device, [&] { return AttentionScratchBytes(of.Operands()); },
+        [&](const auto& on) {
+          TFO_EXPECT_RUNS(Attention(on, outputs.Args(of)));
+        });
+    return outputs;
+  };
+  const auto check = [&](const auto& device) {
+    const Outputs<T> one = compute(device, expected), two = compute(device, p);
+    TFO_EXPECT(HaveSameBits(one.output, two.output));
+    TFO_EXPECT(HaveSameBits(one.log_sum_exp, two.log_sum_exp));
+  };
+  if constexpr (std::is_same_v<Device, Gpu>) {
+    check(Gpu());
+  } else {
+    for (int threads : {1, 2, 7}) check(ThreadedCpu(threads));
+  }
 }
 
 }  // namespace tfo::testing

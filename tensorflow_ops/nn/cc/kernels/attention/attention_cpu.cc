@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "tensorflow_ops/nn/cc/kernels/attention/attention_amx.h"
+#include "tensorflow_ops/nn/cc/kernels/attention/attention_few_cpu.h"
 
 namespace tfo {
 namespace {
@@ -262,11 +263,45 @@ void FillBeyondLengths(const AttentionArgs<T>& args) {
   }
 }
 
+// Keys or values in the order of ancestors, up to lengths.
+template <typename T>
+Buffer<T> Reordered(const Cpu& cpu, const AttentionArgs<T>& args, const T* from,
+                    int64_t row) {
+  Buffer<T> to(args.key_rows * row);
+  cpu.ParallelFor(args.batch, args.keys * row * sizeof(T) / 4.0,
+                  [&](int64_t begin, int64_t end) {
+                    for (int64_t b = begin; b < end; ++b) {
+                      const Example example = attention::ExampleOf(args, b);
+                      for (int64_t j = 0; j < example.keys; ++j) {
+                        std::copy_n(
+                            from + attention::KeyRow(args, example, j) * row,
+                            row, to.data() + (example.first_key + j) * row);
+                      }
+                    }
+                  });
+  return to;
+}
+
 }  // namespace
 
 template <typename T>
 Error Attention(const Cpu& cpu, const AttentionArgs<T>& args) {
   FillBeyondLengths(args);
+  if (attention::HasFewQueries(args)) {
+    attention::AttendFewQueries(cpu, args);
+    return nullptr;
+  }
+  if (args.ancestors != nullptr) {
+    const Buffer<T> key =
+        Reordered(cpu, args, args.key, args.key_heads * args.depth);
+    const Buffer<T> value =
+        Reordered(cpu, args, args.value, args.key_heads * args.value_depth);
+    AttentionArgs<T> reordered = args;
+    reordered.key = key.data();
+    reordered.value = value.data();
+    reordered.ancestors = nullptr;
+    return Attention(cpu, reordered);
+  }
   attention::WithPacks<T>(
       cpu, args, nullptr, nullptr,
       [&](auto pack, const attention::KeyHeads& heads) {
@@ -274,10 +309,14 @@ Error Attention(const Cpu& cpu, const AttentionArgs<T>& args) {
         const std::vector<Band> bands =
             BandsOf<T, P>(args, heads, cpu.num_threads);
         if (bands.empty()) return;
-        double pairs = 0;
-        for (const Band& band : bands) pairs += band.pairs;
-        const double cycles =
-            pairs / bands.size() * attention::CyclesPerPair<T>(args, 2);
+        double pairs = 0, packed = 0;
+        for (const Band& band : bands) {
+          pairs += band.pairs;
+          packed += std::max<int64_t>(band.keys.end - band.keys.begin, 0);
+        }
+        const double cycles = (pairs * attention::CyclesPerPair<T>(args, 2) +
+                               packed * (args.depth + args.value_depth)) /
+                              bands.size();
         cpu.ParallelFor(bands.size(), cycles, [&](int64_t begin, int64_t end) {
           [[maybe_unused]] const ScopeOf<P> scope;
           Forward<T, P> forward(args);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "tensorflow_ops/core/cc/scratch.h"
 #include "tensorflow_ops/nn/cc/kernels/attention/attention_scores_gpu.h"
 #include "tensorflow_ops/nn/cc/kernels/attention/attention_tiles_gpu.h"
 
@@ -336,6 +337,46 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
+// Writes keys or values, rows of `size` numbers, in the order of ancestors, up
+// to lengths. A warp has a row.
+template <typename T>
+__global__ void __launch_bounds__(kThreads)
+    Reorder(const __grid_constant__ AttentionArgs<T> args, const T* from,
+            int64_t size, T* to) {
+  for (int64_t i = int64_t{blockIdx.x} * (kThreads / 32) + threadIdx.x / 32;
+       i < args.key_rows; i += int64_t{gridDim.x} * (kThreads / 32)) {
+    const Example example = ExampleOf(args, i / args.keys);
+    const int64_t j = i % args.keys;
+    if (j >= example.keys) continue;
+    const T* const row = from + KeyRow(args, example, j) * size;
+    for (int64_t c = threadIdx.x % 32; c < size; c += 32) {
+      to[i * size + c] = row[c];
+    }
+  }
+}
+
+// The scratch of Attention.
+template <typename T>
+struct Scratch {
+  Splits<Accumulator<T>> splits;
+  T *key, *value;  // reordered; null without ancestors
+  int64_t bytes;
+
+  Scratch(const AttentionOperands<T>& args,
+          const Splits<Accumulator<T>>& without, void* base)
+      : splits(without) {
+    ScratchLayout layout(base);
+    const int64_t sums = splits.count > 1 ? splits.count * splits.sums : 0;
+    layout.Reserve(&splits.log_sum_exp, sums);
+    layout.Reserve(&splits.outputs, sums * args.value_depth);
+    const int64_t rows =
+        args.ancestors != nullptr ? args.key_rows * args.key_heads : 0;
+    layout.Reserve(&key, rows * args.depth);
+    layout.Reserve(&value, rows * args.value_depth);
+    bytes = layout.bytes();
+  }
+};
+
 // Splits of the keys: more than 1 where there are few blocks without.
 template <typename T>
 Splits<Accumulator<T>> SplitsOf(const AttentionOperands<T>& args, int width,
@@ -359,30 +400,40 @@ template <typename T>
 int64_t AttentionScratchBytes(const AttentionOperands<T>& args) {
   int64_t bytes = 0;
   WithTile<T>(args, [&](auto width, auto m) -> Error {
-    const auto splits = SplitsOf(args, width, m * kRows);
-    if (splits.count > 1) {
-      bytes = splits.count * splits.sums * (args.value_depth + 1) *
-              int64_t{sizeof(Accumulator<T>)};
-    }
+    bytes = Scratch<T>(args, SplitsOf(args, width, m * kRows), nullptr).bytes;
     return nullptr;
   });
   return bytes;
 }
 
 template <typename T>
-Error Attention(const Gpu& gpu, const AttentionArgs<T>& args) {
+Error Attention(const Gpu& gpu, const AttentionArgs<T>& unordered) {
+  AttentionArgs<T> args = unordered;
   if (!FitsInts(args)) return kTooLarge;
-  Options options = OptionsOf(args);
-  options.value_depth_pairs = FitsPacks<2>(args.value_depth, args.output);
-  return WithTile<T>(args, [&](auto width, auto m) {
-    auto splits = SplitsOf(args, width, m * kRows);
+  return WithTile<T>(args, [&](auto width, auto m) -> Error {
+    const Scratch<T> scratch(args, SplitsOf(args, width, m * kRows),
+                             gpu.scratch);
+    const auto& splits = scratch.splits;
+    if (args.ancestors != nullptr) {
+      const auto reorder = [&](const T** data, int64_t depth, T* to) {
+        const T* const from = *data;
+        *data = to;
+        const int64_t size = args.key_heads * depth;
+        if (args.key_rows * size == 0) return Error{};
+        return Launch(gpu, GridSize(DivideUp(args.key_rows, kThreads / 32)),
+                      kThreads, Reorder<T>, unordered, from, size, to);
+      };
+      Error error = reorder(&args.key, args.depth, scratch.key);
+      if (error != nullptr) return error;
+      error = reorder(&args.value, args.value_depth, scratch.value);
+      if (error != nullptr) return error;
+      args.ancestors = nullptr;
+    }
+    Options options = OptionsOf(args);
+    options.value_depth_pairs = FitsPacks<2>(args.value_depth, args.output);
     const Grid grid =
         GridOf(args.batch, args.heads, args.queries,
                PartsOf(args.value_depth, width), true, splits.count, m * kRows);
-    if (splits.count > 1) {
-      splits.log_sum_exp = static_cast<Accumulator<T>*>(gpu.scratch);
-      splits.outputs = splits.log_sum_exp + splits.count * splits.sums;
-    }
     const Error error =
         Launch(gpu, GridSize(grid.blocks), kThreads, Attend<T, width, m>, args,
                options, grid, splits);

@@ -67,6 +67,15 @@ TFO_CUDA_TEST(Attention, KernelsOfCausalRowsEqualDoubleLoops) {
   }
 }
 
+TFO_CUDA_TEST(Attention, KernelsOfAncestorsEqualReorderedKeys) {
+  ForTypes([](auto type) {
+    using T = decltype(type);
+    CheckAncestors<T, Gpu>({6, 1, 40, 4, 2, 20, 33}, 3);
+    CheckAncestors<T, Gpu>({4, 17, 70, 2, 1, 8, 16}, 2, 10);
+  });
+  CheckAncestors<Half, Gpu>({2, 2, 550, 1, 1, 8, 8}, 2);  // blocks split keys
+}
+
 // Few queries of many keys, which blocks split.
 TFO_CUDA_TEST(Attention, KernelsOfManyKeysEqualDoubleLoops) {
   for (int option : {0, 6, 10, 11}) {

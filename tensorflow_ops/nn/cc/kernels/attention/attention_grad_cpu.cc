@@ -6,12 +6,14 @@
 #include <cmath>
 #include <memory>
 #include <new>
+#include <optional>
 #include <thread>
 #include <type_traits>
 #include <vector>
 
 #include "tensorflow_ops/nn/cc/kernels/attention/attention_amx.h"
 #include "tensorflow_ops/nn/cc/kernels/attention/attention_cpu.h"
+#include "tensorflow_ops/nn/cc/kernels/attention/attention_few_cpu.h"
 
 namespace tfo {
 namespace {
@@ -99,7 +101,9 @@ class Backward {
         d_score_panel_(kIsAmxPack<P> ? PackCount<P>(kBlockKeys) * kAmxColumns
                                      : 0),
         d_keys_(kBlockKeys * queries_.padded_width()),
-        d_values_(kBlockKeys * d_outputs_.padded_width()) {}
+        d_values_(kBlockKeys * d_outputs_.padded_width()) {
+    if (attention::HasFewQueries(args)) few_products_.emplace(args);
+  }
 
   // Writes the gradients to the keys and values of a block, and adds those to
   // the queries of the heads that share the key head: to bands, [heads, bands].
@@ -297,9 +301,13 @@ class Backward {
     const int64_t at = span.begin * kGemmStride + column;
     C* const weights = weights_.data() + at;
     C* const d_scores = d_scores_.data() + at;
-    keys_.Multiply(span.begin, count,
-                   query_panels_.data() + column * PackCount<P>(args_.depth),
-                   weights);
+    if (few_products_) {
+      few_products_->Write(example, panel, key + span.begin, count, weights);
+    } else {
+      keys_.Multiply(span.begin, count,
+                     query_panels_.data() + column * PackCount<P>(args_.depth),
+                     weights);
+    }
     values_.Multiply(
         span.begin, count,
         d_output_panels_.data() + column * PackCount<P>(args_.value_depth),
@@ -370,6 +378,7 @@ class Backward {
   const Buffer<C> weights_, d_scores_;
   const Buffer<P> d_score_packs_, weight_packs_, d_score_panel_;
   const Buffer<C> d_keys_, d_values_;
+  std::optional<attention::FewProducts<T>> few_products_;
   C lse_[kBandQueries] = {}, deltas_[kBandQueries] = {};
 };
 

@@ -1,4 +1,4 @@
-// The OpKernels of Attention and of its gradients.
+// The OpKernels of Attention, of its gradients and of DecodeAttention.
 #include <algorithm>
 #include <cmath>
 #include <vector>
@@ -52,6 +52,80 @@ absl::Status CheckLengths(const char* name, const Tensor& lengths,
   return absl::OkStatus();
 }
 
+absl::Status ReadBound(OpKernelConstruction* ctx, const char* attr,
+                       int64_t* bound) {
+  TF_RETURN_IF_ERROR(ctx->GetAttr(attr, bound));
+  *bound = *bound < 0 ? kUnboundedWindow
+                      : std::min<int64_t>(*bound, kUnboundedWindow);
+  return absl::OkStatus();
+}
+
+bool IsSoftcap(double softcap) {
+  return softcap == 0 || (0x1p-100 <= softcap && softcap <= 0x1p100);
+}
+
+// Reads what tensors of all layouts have.
+template <typename T>
+void ReadTensors(const Tensor& query, const Tensor& key, const Tensor& value,
+                 bool has_scale, AttentionOperands<T>* args) {
+  const int last = query.dims() - 1;
+  args->query = Data<T>(query);
+  args->key = Data<T>(key);
+  args->value = Data<T>(value);
+  args->heads = query.dim_size(last - 1);
+  args->key_heads = key.dim_size(last - 1);
+  args->depth = query.dim_size(last);
+  args->value_depth = value.dim_size(last);
+  if (!has_scale) {
+    args->scale = 1 / std::sqrt(std::max<double>(args->depth, 1));
+  }
+}
+
+// Reads the sizes of tensors that are not ragged.
+template <typename T>
+void ReadSizes(const Tensor& query, const Tensor& key,
+               AttentionOperands<T>* args) {
+  args->batch = query.dim_size(0);
+  args->queries = query.dim_size(1);
+  args->keys = key.dim_size(1);
+  args->query_rows = args->batch * args->queries;
+  args->key_rows = args->batch * args->keys;
+}
+
+absl::Status CheckEmptyKeys(const AttentionSpec& spec) {
+  if (spec.depth > 0 || spec.value_depth > 0 || spec.keys <= kMaxEmptyKeys) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("key and value have ", spec.keys,
+                   " keys of depth 0, expected at most ", kMaxEmptyKeys));
+}
+
+// Theads is the type of computation.
+template <typename T>
+absl::Status CheckOfHeads(const char* name, const Tensor& tensor) {
+  constexpr auto kExpected = DataTypeOf<Accumulator<T>>::kValue;
+  if (tensor.dtype() == kExpected) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(name, " are ", DataTypeString(tensor.dtype()), ", expected ",
+                   DataTypeString(kExpected)));
+}
+
+template <typename T>
+absl::Status ReadOfHeads(OpKernelContext* ctx, AttentionOperands<T>* args) {
+  using C = Accumulator<T>;
+  if (const Tensor* slopes = OptionalInput(ctx, "alibi_slopes")) {
+    TF_RETURN_IF_ERROR(CheckOfHeads<T>("alibi_slopes", *slopes));
+    args->alibi_slopes = Data<C>(*slopes);
+    args->alibi_batch_stride = slopes->dim_size(0) == 1 ? 0 : args->heads;
+  }
+  if (const Tensor* sinks = OptionalInput(ctx, "sinks")) {
+    TF_RETURN_IF_ERROR(CheckOfHeads<T>("sinks", *sinks));
+    args->sinks = Data<C>(*sinks);
+  }
+  return absl::OkStatus();
+}
+
 template <typename Device, typename T>
 class AttentionOpBase : public OpKernel {
  public:
@@ -70,10 +144,8 @@ class AttentionOpBase : public OpKernel {
     OP_REQUIRES_OK(ctx, ctx->GetAttr("has_dropout", &seeds));
     OP_REQUIRES(
         ctx,
-        (spec_.softcap == 0 ||
-         (0x1p-100 <= spec_.softcap && spec_.softcap <= 0x1p100)) &&
-            0 <= spec_.dropout && spec_.dropout < 1 - 0x1p-17 &&
-            (seeds > 0) == (spec_.dropout > 0),
+        IsSoftcap(spec_.softcap) && 0 <= spec_.dropout &&
+            spec_.dropout < 1 - 0x1p-17 && (seeds > 0) == (spec_.dropout > 0),
         absl::InvalidArgumentError(absl::StrCat(
             "softcap is ", spec_.softcap, " and dropout ", spec_.dropout,
             ", expected a softcap of 0 or in [2^-100, 2^100] "
@@ -82,21 +154,10 @@ class AttentionOpBase : public OpKernel {
 
  protected:
   absl::Status Read(OpKernelContext* ctx, AttentionOperands<T>* args) const {
-    using C = Accumulator<T>;
     static_cast<AttentionSpec&>(*args) = spec_;
     const Tensor &query = ctx->input(0), &key = ctx->input(1),
                  &value = ctx->input(2);
-    const int last = query.dims() - 1;
-    args->query = Data<T>(query);
-    args->key = Data<T>(key);
-    args->value = Data<T>(value);
-    args->heads = query.dim_size(last - 1);
-    args->key_heads = key.dim_size(last - 1);
-    args->depth = query.dim_size(last);
-    args->value_depth = value.dim_size(last);
-    if (!has_scale_) {
-      args->scale = 1 / std::sqrt(std::max<double>(args->depth, 1));
-    }
+    ReadTensors(query, key, value, has_scale_, args);
     const Tensor* const query_splits = OptionalInput(ctx, "query_splits");
     if (query_splits != nullptr) {
       const Tensor& key_splits = *OptionalInput(ctx, "key_splits");
@@ -123,18 +184,9 @@ class AttentionOpBase : public OpKernel {
       args->query_splits = Data<int64_t>(*query_splits);
       args->key_splits = Data<int64_t>(key_splits);
     } else {
-      args->batch = query.dim_size(0);
-      args->queries = query.dim_size(1);
-      args->keys = key.dim_size(1);
-      args->query_rows = args->batch * args->queries;
-      args->key_rows = args->batch * args->keys;
+      ReadSizes(query, key, args);
     }
-    if (args->depth == 0 && args->value_depth == 0 &&
-        args->keys > kMaxEmptyKeys) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("key and value have ", args->keys,
-                       " keys of depth 0, expected at most ", kMaxEmptyKeys));
-    }
+    TF_RETURN_IF_ERROR(CheckEmptyKeys(*args));
     TF_RETURN_IF_ERROR(
         ReadLengths(ctx, "lengths", args->queries, &args->lengths));
     TF_RETURN_IF_ERROR(
@@ -149,29 +201,13 @@ class AttentionOpBase : public OpKernel {
         ReadBroadcast(ctx, "mask", *args, &args->mask, &args->mask_strides));
     TF_RETURN_IF_ERROR(
         ReadBroadcast(ctx, "bias", *args, &args->bias, &args->bias_strides));
-    if (const Tensor* slopes = OptionalInput(ctx, "alibi_slopes")) {
-      TF_RETURN_IF_ERROR(CheckOfHeads("alibi_slopes", *slopes));
-      args->alibi_slopes = Data<C>(*slopes);
-      args->alibi_batch_stride = slopes->dim_size(0) == 1 ? 0 : args->heads;
-    }
-    if (const Tensor* sinks = OptionalInput(ctx, "sinks")) {
-      TF_RETURN_IF_ERROR(CheckOfHeads("sinks", *sinks));
-      args->sinks = Data<C>(*sinks);
-    }
+    TF_RETURN_IF_ERROR(ReadOfHeads(ctx, args));
     args->seed =
         reinterpret_cast<const uint32_t*>(OptionalData<int32_t>(ctx, "seed"));
     return absl::OkStatus();
   }
 
  private:
-  static absl::Status ReadBound(OpKernelConstruction* ctx, const char* attr,
-                                int64_t* bound) {
-    TF_RETURN_IF_ERROR(ctx->GetAttr(attr, bound));
-    *bound = *bound < 0 ? kUnboundedWindow
-                        : std::min<int64_t>(*bound, kUnboundedWindow);
-    return absl::OkStatus();
-  }
-
   static absl::Status ReadLengths(OpKernelContext* ctx, const char* name,
                                   int64_t max, const int32_t** data) {
     const Tensor* const lengths = OptionalInput(ctx, name);
@@ -179,15 +215,6 @@ class AttentionOpBase : public OpKernel {
     *data = Data<int32_t>(*lengths);
     return std::is_same_v<Device, Cpu> ? CheckLengths(name, *lengths, max)
                                        : absl::OkStatus();
-  }
-
-  // Theads is Tvalue.
-  static absl::Status CheckOfHeads(const char* name, const Tensor& tensor) {
-    constexpr auto kExpected = DataTypeOf<Accumulator<T>>::kValue;
-    if (tensor.dtype() == kExpected) return absl::OkStatus();
-    return absl::InvalidArgumentError(
-        absl::StrCat(name, " are ", DataTypeString(tensor.dtype()),
-                     ", expected ", DataTypeString(kExpected)));
   }
 
   // Reads the mask or the bias.
@@ -242,6 +269,70 @@ class AttentionOp : public AttentionOpBase<Device, T> {
             ctx, [&](const Gpu&) { return AttentionScratchBytes<T>(args); },
             [&](const Device& device) { return Attention(device, args); }));
   }
+};
+
+absl::Status CheckAncestors(const Tensor& ancestors) {
+  const auto flat = ancestors.flat<int32_t>();
+  const int64_t beams = ancestors.dim_size(1);
+  for (int64_t i = 0; i < flat.size(); ++i) {
+    if (0 <= flat(i) && flat(i) < beams) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("ancestors", PlaceText(ancestors, i), " is ", flat(i),
+                     ", expected [0, ", beams - 1, "]"));
+  }
+  return absl::OkStatus();
+}
+
+template <typename Device, typename T>
+class DecodeAttentionOp : public OpKernel {
+ public:
+  explicit DecodeAttentionOp(OpKernelConstruction* ctx) : OpKernel(ctx) {
+    OP_REQUIRES_OK(ctx, ReadNumber(ctx, "scale", &spec_.scale));
+    OP_REQUIRES_OK(ctx, ReadNumber(ctx, "softcap", &spec_.softcap));
+    OP_REQUIRES_OK(ctx, ReadBound(ctx, "left", &spec_.left));
+    std::vector<float> scale;
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("scale", &scale));
+    has_scale_ = !scale.empty();
+    OP_REQUIRES(ctx, IsSoftcap(spec_.softcap),
+                absl::InvalidArgumentError(absl::StrCat(
+                    "softcap is ", spec_.softcap,
+                    ", expected 0 or a number in [2^-100, 2^100]")));
+  }
+
+  void Compute(OpKernelContext* ctx) override {
+    AttentionArgs<T> args{};
+    static_cast<AttentionSpec&>(args) = spec_;
+    OP_REQUIRES_OK(ctx, AllocateOutputs(ctx, &args.output));
+    const Tensor &query = ctx->input(0), &keys = ctx->input(1),
+                 &lengths = ctx->input(3);
+    ReadTensors(query, keys, ctx->input(2), has_scale_, &args);
+    ReadSizes(query, keys, &args);
+    OP_REQUIRES_OK(ctx, CheckEmptyKeys(args));
+    OP_REQUIRES_OK(ctx, ReadOfHeads(ctx, &args));
+    args.key_lengths = Data<int32_t>(lengths);
+    const Tensor* const ancestors = OptionalInput(ctx, "ancestors");
+    if (ancestors != nullptr) {
+      args.ancestors = Data<int32_t>(*ancestors);
+      args.beams = ancestors->dim_size(1);
+    }
+    // A GPU's kernels clamp them.
+    if constexpr (std::is_same_v<Device, Cpu>) {
+      OP_REQUIRES_OK(ctx, CheckLengths("lengths", lengths, args.keys));
+      if (ancestors != nullptr) {
+        OP_REQUIRES_OK(ctx, CheckAncestors(*ancestors));
+      }
+    }
+    if (args.query_rows * args.heads * args.value_depth == 0) return;
+    OP_REQUIRES_OK(
+        ctx,
+        RunWithScratch<Device>(
+            ctx, [&](const Gpu&) { return AttentionScratchBytes<T>(args); },
+            [&](const Device& device) { return Attention(device, args); }));
+  }
+
+ private:
+  AttentionSpec spec_ = {};  // right = 0: causal
+  bool has_scale_;
 };
 
 // Both gradient ops.
@@ -322,6 +413,7 @@ class AttentionBiasGradOp : public AttentionGradOpBase<Device, T> {
 };
 
 TFO_REGISTER_KERNELS("Attention", AttentionOp, .HostMemory("longest"));
+TFO_REGISTER_KERNELS("DecodeAttention", DecodeAttentionOp);
 TFO_REGISTER_KERNELS("AttentionGrad", AttentionGradOp, .HostMemory("longest"));
 TFO_REGISTER_KERNELS("AttentionBiasGrad", AttentionBiasGradOp,
                      .HostMemory("longest"));

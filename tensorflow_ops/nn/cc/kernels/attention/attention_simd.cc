@@ -2,40 +2,11 @@
 
 #include "tensorflow_ops/core/cc/gemm_simd.h"
 #include "tensorflow_ops/core/cc/math_simd.h"
-#include "tensorflow_ops/nn/cc/kernels/rows/math.h"
+#include "tensorflow_ops/nn/cc/kernels/attention/attention_math_simd.h"
 
 namespace tfo {
 namespace TFO_CPU_NAMESPACE {
 namespace {
-
-// e^x for x of at most some tens. Keeps NaN. kRounded: to within 3e-6, enough
-// for weights that are rounded to bfloat16.
-template <bool kRounded = false, typename V>
-TFO_INLINE V ExpOfWeight(V x) {
-#ifdef __AVX512F__
-  if constexpr (kRounded) {
-    // 2^y = 2^r 2^floor(y). Powers of r by least relative error.
-    const __m512 y = reinterpret_cast<__m512>(x * 1.44269504f);
-    const FloatVector r = reinterpret_cast<FloatVector>(_mm512_reduce_ps(y, 1));
-    V p = Broadcast<V>(0.013534168f);
-    for (const float c : {0.05201146f, 0.24144275f, 0.69300383f, 1.0000026f}) {
-      p = MulAdd(p, r, Broadcast<V>(c));
-    }
-    return reinterpret_cast<V>(
-        _mm512_scalef_ps(reinterpret_cast<__m512>(p), y));
-  }
-#endif
-  return ExpTerm(ClampForExp(x));
-}
-
-// tanh(x). Keeps NaN.
-template <typename V>
-TFO_INLINE V Tanh(V x) {
-  const V size = Max(x, -x);
-  const V e = Expm1(-2 * size);
-  const V tanh = -e / (e + 2);
-  return x < V{} ? -tanh : tanh;
-}
 
 typedef uint64_t Bits64 __attribute__((vector_size(kVectorBytes)));
 
@@ -87,15 +58,9 @@ class Scores {
   static constexpr int kCount = Lanes<C>::kCount;
 
   TFO_INLINE Scores(const ScoreOptions<C>& options, int x)
-      : options_(options), x_(x * kCount), scale_(options.scale) {
-    if (kCurved && options.softcap != 0) {
-      const C quotient = options.scale / options.softcap;
-      if (__builtin_isnormal(quotient)) {
-        scale_ = quotient;
-      } else {
-        of_cap_ = 1 / options.softcap;
-      }
-    }
+      : options_(options),
+        x_(x * kCount),
+        curve_(options.scale, options.softcap) {
     for (int i = 0; i < kCount; ++i) lane_[i] = C(x_ + i);
     if (options.begin != nullptr) {
       begin_ = Load(options.begin + x_);
@@ -105,16 +70,7 @@ class Scores {
 
   // Also multiplies `slope` by the score's derivative along the product.
   TFO_INLINE Vector Of(Vector product, int64_t j, Vector* slope) const {
-    Vector s = product * scale_;
-    if (kCurved && options_.softcap != 0) {
-      s *= of_cap_;
-      const Vector tanh = Tanh(s);
-      // 1 - tanh^2, which cancels: (1 - |tanh|) (1 + |tanh|), where the first
-      // is e^(-2 |s|) times the second.
-      const Vector sum = 1 + Max(tanh, -tanh);
-      *slope *= ExpOfWeight(-2 * Max(s, -s)) * sum * sum;
-      s = tanh * options_.softcap;
-    }
+    Vector s = curve_.Of(product, slope);
     if (kCurved && options_.slope != 0) {
       const Vector distance = lane_ + (options_.distance - C(j));
       s -= options_.slope * Max(distance, -distance);
@@ -134,9 +90,7 @@ class Scores {
  private:
   const ScoreOptions<C> options_;  // a copy, which no store to scores changes
   const int x_;
-  // Their product is scale, over the softcap if there is one: that quotient, if
-  // it is a normal number, or scale itself.
-  C scale_, of_cap_ = 1;
+  const Curve<C, kCurved> curve_;
   Vector lane_, begin_, end_;
 };
 

@@ -25,7 +25,8 @@ struct Problem {
   GpuVector<uint8_t> mask;
   AttentionStrides mask_strides = {}, bias_strides = {};
   GpuVector<int64_t> query_splits, key_splits;
-  GpuVector<int32_t> lengths, key_lengths, query_offset;
+  GpuVector<int32_t> lengths, key_lengths, query_offset, ancestors;
+  int64_t beams = 1;
   GpuVector<C> slopes, sinks, d_log_sum_exp;
   GpuVector<uint32_t> seed;
 
@@ -58,7 +59,9 @@ struct Problem {
             data(sinks),
             data(seed),
             QueryRows(),
-            KeyRows()};
+            KeyRows(),
+            data(ancestors),
+            beams};
   }
 };
 

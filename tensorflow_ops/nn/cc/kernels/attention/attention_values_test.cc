@@ -71,6 +71,8 @@ TFO_TEST(Attention, NansOfExcludedPairsStayAway) {
   CheckSpoiled<float>();
   CheckSpoiled<double>();
   CheckSpoiled<BFloat16>();
+  CheckSpoiled<float>(6);
+  CheckSpoiled<Half>(6);
   // The last pair of an odd number of queries.
   Problem<BFloat16> odd = MakeProblem<BFloat16>({2, 1, 121, 2, 1, 7, 9});
   AddOption(0, &odd);
@@ -80,8 +82,8 @@ TFO_TEST(Attention, NansOfExcludedPairsStayAway) {
 
 // Padding.
 template <typename T>
-void CheckSpoiledUnseenKeys() {
-  Problem<T> p = MakeProblem<T>({2, 30, 121, 2, 1, 40, 9});
+void CheckSpoiledUnseenKeys(int64_t queries) {
+  Problem<T> p = MakeProblem<T>({2, queries, 121, 2, 1, 40, 9});
   AddMask(0b0110, &p);
   for (size_t i = 0; i < p.mask.size(); ++i) p.mask[i] = i % 5 != 0;
   Outputs<T> expected(p), outputs(p);
@@ -94,10 +96,28 @@ void CheckSpoiledUnseenKeys() {
 }
 
 TFO_TEST(Attention, NansOfKeysThatNobodySeesKeepTheBits) {
-  CheckSpoiledUnseenKeys<Half>();
-  CheckSpoiledUnseenKeys<BFloat16>();
-  CheckSpoiledUnseenKeys<float>();
-  CheckSpoiledUnseenKeys<double>();
+  for (int64_t queries : {30, 6}) {
+    CheckSpoiledUnseenKeys<Half>(queries);
+    CheckSpoiledUnseenKeys<BFloat16>(queries);
+    CheckSpoiledUnseenKeys<float>(queries);
+    CheckSpoiledUnseenKeys<double>(queries);
+  }
+}
+
+TFO_TEST(Attention, NansOfKeysThatABiasExcludesKeepTheBits) {
+  for (int64_t queries : {30, 6}) {
+    Problem<float> p = MakeProblem<float>({1, queries, 40, 1, 1, 8, 8});
+    AddBias(0, &p);
+    for (int64_t i = 20; i < queries * 40; i += 40) {
+      p.bias[i] = -static_cast<float>(kInfinity);
+    }
+    Outputs<float> expected(p), outputs(p);
+    expected.Compute(ThreadedCpu(2), p);
+    p.key[20 * 8] = NAN;
+    p.value[20 * 8] = NAN;
+    outputs.Compute(ThreadedCpu(2), p);
+    TFO_EXPECT(outputs.Equals(expected));
+  }
 }
 
 TFO_TEST(Attention, RowsOfNanScoresAreNanAlone) {
