@@ -39,7 +39,9 @@ struct QuantizedWeights {
   const uint8_t* kernel;    // bytes of int8 or uint8
   const C* scale;           // [groups, columns], transposed [columns, groups]
   const uint8_t* zero;      // the same, not packed; null: 0
-  const int32_t* group_of;  // [depth], in [0, groups); null: all 0
+  // [depth], in [0, groups): null for groups of block_size, but for the last.
+  const int32_t* group_of;
+  int64_t block_size;
 };
 
 template <typename T>
@@ -60,12 +62,26 @@ struct QuantizedMatmulGradArgs {
   T* d_inputs;         // [rows, depth]
 };
 
-// Write all outputs.
+// Write all outputs. On a GPU, weights whose group is outside count as 0;
+// elsewhere the caller checks groups.
 template <typename T>
 Error QuantizedMatmul(const Cpu& cpu, const QuantizedMatmulArgs<T>& args);
 template <typename T>
 Error QuantizedMatmulGrad(const Cpu& cpu,
                           const QuantizedMatmulGradArgs<T>& args);
+template <typename T>
+Error QuantizedMatmul(const Gpu& gpu, const QuantizedMatmulArgs<T>& args);
+template <typename T>
+Error QuantizedMatmulGrad(const Gpu& gpu,
+                          const QuantizedMatmulGradArgs<T>& args);
+
+// gpu.scratch of QuantizedMatmul: quantized inputs, and factors of rows.
+template <typename T>
+int64_t QuantizedMatmulScratchBytes(const QuantizedMatmulArgs<T>& args) {
+  return args.quantize_inputs ? args.rows * (args.weights.depth + 1) *
+                                    int64_t{sizeof(Accumulator<T>)}
+                              : 0;
+}
 
 }  // namespace tfo
 

@@ -44,9 +44,28 @@ int OffsetOf(const QuantizedWeights<C>& w) {
   return w.is_signed && w.pairs != NibblePairs::kNone ? 8 : 0;
 }
 
+// Weights with group_of, unless there is one group.
+template <typename C>
+class Grouped {
+ public:
+  explicit Grouped(const QuantizedWeights<C>& weights) : weights_(weights) {
+    if (weights.groups <= 1 || weights.group_of != nullptr) return;
+    for (int64_t k = 0, group = 0; k < weights.depth; ++group) {
+      k += weights.block_size;
+      group_of_.resize(std::min(k, weights.depth), static_cast<int>(group));
+    }
+    weights_.group_of = group_of_.data();
+  }
+  Grouped(const Grouped&) = delete;
+  const QuantizedWeights<C>& weights() const { return weights_; }
+
+ private:
+  QuantizedWeights<C> weights_;
+  std::vector<int32_t> group_of_;
+};
 template <typename C>
 int64_t GroupOf(const QuantizedWeights<C>& w, int64_t k) {
-  return w.group_of != nullptr ? w.group_of[k] : 0;
+  return w.groups > 1 ? w.group_of[k] : 0;
 }
 
 // zero [group, column], of raw numbers.
@@ -401,7 +420,8 @@ struct Outputs {
 template <typename T>
 Error QuantizedMatmul(const Cpu& cpu, const QuantizedMatmulArgs<T>& args) {
   using C = Accumulator<T>;
-  const QuantizedWeights<C>& w = args.weights;
+  const Grouped<C> grouped(args.weights);
+  const QuantizedWeights<C>& w = grouped.weights();
   const bool exact = args.quantize_inputs && w.groups == 1;
   std::vector<DepthBlock> blocks;
   if (std::is_same_v<C, float> && args.rows <= kMaxDirectRows) {
@@ -464,7 +484,8 @@ template <typename T>
 Error QuantizedMatmulGrad(const Cpu& cpu,
                           const QuantizedMatmulGradArgs<T>& args) {
   using C = Accumulator<T>;
-  const QuantizedWeights<C>& w = args.weights;
+  const Grouped<C> grouped(args.weights);
+  const QuantizedWeights<C>& w = grouped.weights();
   const Unpacker<C> unpacker(w, true);
   for (int64_t first = 0; first < args.rows; first += kChunkRows) {
     const PanelProduct product{std::min(kChunkRows, args.rows - first),

@@ -7,15 +7,17 @@
 #include <random>
 #include <vector>
 
-#include "tensorflow_ops/core/cc/cpu_dispatch.h"
-#include "tensorflow_ops/core/cc/testing.h"
+#include "tensorflow_ops/core/cc/gpu_testing.h"
 
 namespace tfo {
 namespace {
 
 using testing::ExpectNear;
+using testing::GpuVector;
 using testing::HaveSameBits;
 using testing::RandomValues;
+using testing::ThreadedCpu;
+using testing::ToGpu;
 
 enum class Groups { kNone, kBlocks, kUnevenBlocks, kScattered };
 
@@ -26,7 +28,6 @@ struct Format {
   Groups groups;
 };
 
-// Memory that ends where the bytes do, for the address sanitizer.
 template <typename T>
 struct Problem {
   using C = Accumulator<T>;
@@ -34,10 +35,10 @@ struct Problem {
   int64_t rows;
   QuantizedWeights<C> weights;
   std::vector<int> q, z;  // [depth, columns], [groups, columns]
-  std::vector<uint8_t> kernel, zero;
-  std::vector<C> scale;
-  std::vector<int32_t> group_of;
-  std::vector<T> inputs;
+  GpuVector<uint8_t> kernel, zero;
+  GpuVector<C> scale;
+  GpuVector<int32_t> group_of;
+  GpuVector<T> inputs;
 
   int64_t Group(int64_t k) const { return group_of.empty() ? 0 : group_of[k]; }
   int64_t InScale(int64_t g, int64_t n) const {
@@ -63,7 +64,7 @@ Problem<T> MakeProblem(const Format& f, int64_t rows, int64_t depth,
   int64_t groups = 1;
   if (f.groups != Groups::kNone) {
     const int64_t block = f.groups == Groups::kUnevenBlocks ? 48 : 32;
-    groups = (depth + block - 1) / block + 1;
+    groups = (depth + block - 1) / block + (f.groups == Groups::kBlocks ? 0 : 1);
     for (int64_t k = 0; k < depth; ++k) p.group_of.push_back(k / block);
     if (f.groups == Groups::kScattered) {
       std::shuffle(p.group_of.begin(), p.group_of.end(), random);
@@ -108,7 +109,7 @@ Problem<T> MakeProblem(const Format& f, int64_t rows, int64_t depth,
           static_cast<uint8_t>((p.q[k * columns + n] & mask) << (4 * half));
     }
   }
-  p.inputs = RandomValues<T>(rows * depth, 3);
+  p.inputs = ToGpu(RandomValues<T>(rows * depth, 3));
   p.weights = {depth,
                columns,
                groups,
@@ -118,7 +119,10 @@ Problem<T> MakeProblem(const Format& f, int64_t rows, int64_t depth,
                p.kernel.data(),
                p.scale.data(),
                f.has_zero ? p.zero.data() : nullptr,
-               p.group_of.empty() ? nullptr : p.group_of.data()};
+               f.groups == Groups::kNone || f.groups == Groups::kBlocks
+                   ? nullptr
+                   : p.group_of.data(),
+               f.groups == Groups::kBlocks ? 32 : std::max<int64_t>(depth, 1)};
   return p;
 }
 
@@ -136,17 +140,19 @@ Accumulator<T> Round(Accumulator<T> x) {
   return Widen(Narrow<T>(x));
 }
 
-template <typename T>
-std::vector<T> Run(const Problem<T>& p, bool quantize, int threads) {
-  std::vector<T> outputs(p.rows * p.weights.columns);
-  TFO_EXPECT_RUNS(QuantizedMatmul<T>(
-      testing::ThreadedCpu(threads),
-      {p.rows, quantize, p.weights, p.inputs.data(), outputs.data()}));
+template <typename T, typename Device>
+GpuVector<T> Run(const Device& device, const Problem<T>& p, bool quantize) {
+  GpuVector<T> outputs(p.rows * p.weights.columns);
+  const QuantizedMatmulArgs<T> args{p.rows, quantize, p.weights,
+                                    p.inputs.data(), outputs.data()};
+  testing::WithScratch(
+      device, [&] { return QuantizedMatmulScratchBytes(args); },
+      [&](const Device& d) { TFO_EXPECT_RUNS(QuantizedMatmul(d, args)); });
   return outputs;
 }
 
-template <typename T>
-void CheckOutputs(const Problem<T>& p, bool quantize) {
+template <typename T, typename Device>
+void CheckOutputs(const Device& device, const Problem<T>& p, bool quantize) {
   using C = Accumulator<T>;
   const int64_t depth = p.weights.depth, columns = p.weights.columns;
   std::vector<double> expected;
@@ -171,16 +177,19 @@ void CheckOutputs(const Problem<T>& p, bool quantize) {
       expected.push_back(sum * factor);
     }
   }
-  const std::vector<T> outputs = Run(p, quantize, 1);
+  const GpuVector<T> outputs = Run(device, p, quantize);
   ExpectNear(quantize ? "outputs of integers" : "outputs", outputs.data(),
              expected, Tolerance<T>());
-  TFO_EXPECT(HaveSameBits(Run(p, quantize, 3), outputs));
+  if constexpr (std::is_same_v<Device, Cpu>) {
+    TFO_EXPECT(HaveSameBits(Run(ThreadedCpu(3), p, quantize), outputs));
+  }
 }
 
-template <typename T>
-void CheckGradient(const Problem<T>& p) {
+template <typename T, typename Device>
+void CheckGradient(const Device& device, const Problem<T>& p) {
   const int64_t depth = p.weights.depth, columns = p.weights.columns;
-  const std::vector<T> d_outputs = RandomValues<T>(p.rows * columns, 9);
+  const GpuVector<T> d_outputs =
+      ToGpu(RandomValues<T>(p.rows * columns, 9));
   std::vector<double> expected;
   for (int64_t m = 0; m < p.rows; ++m) {
     for (int64_t k = 0; k < depth; ++k) {
@@ -191,19 +200,20 @@ void CheckGradient(const Problem<T>& p) {
       expected.push_back(sum);
     }
   }
-  const auto run = [&](int threads) {
-    std::vector<T> d_inputs(p.rows * depth);
+  const auto run = [&](const auto& on) {
+    GpuVector<T> d_inputs(p.rows * depth);
     TFO_EXPECT_RUNS(QuantizedMatmulGrad<T>(
-        testing::ThreadedCpu(threads),
-        {p.rows, p.weights, d_outputs.data(), d_inputs.data()}));
+        on, {p.rows, p.weights, d_outputs.data(), d_inputs.data()}));
     return d_inputs;
   };
-  const std::vector<T> d_inputs = run(1);
+  const GpuVector<T> d_inputs = run(device);
   ExpectNear("d_inputs", d_inputs.data(), expected, Tolerance<T>());
-  TFO_EXPECT(HaveSameBits(run(3), d_inputs));
+  if constexpr (std::is_same_v<Device, Cpu>) {
+    TFO_EXPECT(HaveSameBits(run(ThreadedCpu(3)), d_inputs));
+  }
 }
 
-template <typename T>
+template <typename T, typename Device = Cpu>
 void Check(const Format& f, int64_t rows, int64_t depth, int64_t columns,
            const testing::Caller& caller = {}) {
   const testing::Case of_test(
@@ -213,9 +223,9 @@ void Check(const Format& f, int64_t rows, int64_t depth, int64_t columns,
       static_cast<int>(f.groups), ", ", rows, " rows, depth ", depth, ", ",
       columns, " columns");
   const Problem<T> p = MakeProblem<T>(f, rows, depth, columns);
-  CheckOutputs(p, false);
-  CheckOutputs(p, true);
-  CheckGradient(p);
+  CheckOutputs(Device(), p, false);
+  CheckOutputs(Device(), p, true);
+  CheckGradient(Device(), p);
 }
 
 template <typename Body>
@@ -261,9 +271,19 @@ TFO_TEST(QuantizedMatmul, EmptySizesGiveZeros) {
   });
 }
 
+TFO_CUDA_TEST(QuantizedMatmul, CudaMatchesTheDefinition) {
+  ForFormats([](const Format& f) {
+    testing::ForTypes([&](auto type) {
+      Check<decltype(type), Gpu>(f, 5, 67, 35);
+    });
+    Check<float, Gpu>(f, 0, 5, 3);
+    Check<float, Gpu>(f, 2, 0, 3);
+  });
+}
+
 // The greatest integers, whose sums need all of float's 24 bits in a block, and
 // wrap around in 2^32.
-template <typename T>
+template <typename T, typename Device = Cpu>
 void CheckIntegers(const Format& f, int64_t rows, int64_t depth,
                    const testing::Caller& caller = {}) {
   const testing::Case of_test(caller, testing::NameOf<T>(), f.bits, " bits ",
@@ -278,7 +298,7 @@ void CheckIntegers(const Format& f, int64_t rows, int64_t depth,
   for (size_t i = 0; i < p.inputs.size(); i += 3) {
     p.inputs[i] = Narrow<T>(C{-0.5f});
   }
-  const std::vector<T> outputs = Run(p, true, 2);
+  const GpuVector<T> outputs = Run(Device(), p, true);
   const C s = Round<T>(127 / Round<T>(1 + Round<T>(C(1e-7))));
   for (int64_t m = 0; m < rows; ++m) {
     for (int64_t n = 0; n < 9; ++n) {
@@ -311,8 +331,14 @@ TFO_TEST(QuantizedMatmul, SumsOfIntegersAreExact) {
     }
   }
 }
+TFO_CUDA_TEST(QuantizedMatmul, CudaSumsOfIntegersAreExact) {
+  const Format f{8, NibblePairs::kNone, false, true, false, Groups::kNone};
+  CheckIntegers<float, Gpu>(f, 1, 200000);
+  CheckIntegers<double, Gpu>(f, 1, 1000);
+}
 
-TFO_TEST(QuantizedMatmul, RowsThatAreNotFiniteAreNaN) {
+template <typename Device>
+void CheckNotFinite(const Device& device) {
   for (const int64_t rows : {3, 12}) {
     for (const bool transposed : {false, true}) {
       Problem<float> p =
@@ -322,13 +348,32 @@ TFO_TEST(QuantizedMatmul, RowsThatAreNotFiniteAreNaN) {
       std::fill_n(p.inputs.begin(), 40, 0.0f);
       p.inputs[40 + 3] = std::numeric_limits<float>::infinity();
       p.inputs[80 + 5] = std::numeric_limits<float>::quiet_NaN();
-      const std::vector<float> outputs = Run(p, true, 1);
+      const GpuVector<float> outputs = Run(device, p, true);
       for (int64_t n = 0; n < 20; ++n) {
         TFO_EXPECT_EQ(outputs[n], 0.0f);
         TFO_EXPECT(std::isnan(outputs[20 + n]));
         TFO_EXPECT(std::isnan(outputs[40 + n]));
       }
     }
+  }
+}
+TFO_TEST(QuantizedMatmul, RowsThatAreNotFiniteAreNaN) { CheckNotFinite(Cpu()); }
+TFO_CUDA_TEST(QuantizedMatmul, CudaRowsThatAreNotFiniteAreNaN) {
+  CheckNotFinite(Gpu());
+}
+
+TFO_CUDA_TEST(QuantizedMatmul, CudaWeightsOfNoGroupAreZero) {
+  Problem<float> p = MakeProblem<float>(
+      {4, NibblePairs::kColumns, true, false, true, Groups::kScattered}, 3, 40,
+      20);
+  for (const int32_t bad : {-1, 3, 2147483647, -2147483647 - 1}) {
+    Problem<float> without = p;
+    without.weights.group_of = without.group_of.data();
+    without.group_of[7] = bad;
+    Problem<float> zeros = p;
+    for (int64_t m = 0; m < 3; ++m) zeros.inputs[m * 40 + 7] = 0;
+    TFO_EXPECT(HaveSameBits(Run(Gpu(), without, false),
+                            Run(Gpu(), zeros, false)));
   }
 }
 
