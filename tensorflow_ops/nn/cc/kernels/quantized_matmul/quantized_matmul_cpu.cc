@@ -14,9 +14,10 @@
 namespace tfo {
 namespace {
 
-// Rows of inputs up to which packed bytes are multiplied directly, in passes of
-// kDirectRows. More rows pay for panels of unpacked weights.
-constexpr int64_t kMaxDirectRows = 8;
+// Rows of inputs up to which the kernel's bytes are multiplied directly, in
+// passes of kDirectRows: of pairs, each pass unpacks them again. More rows pay
+// for panels of unpacked weights.
+constexpr int64_t kMaxDirectRows = 8, kMaxPairRows = 4;
 // Columns of a unit of parallel work.
 constexpr int64_t kUnit = 128;
 // Columns whose sums stay in the L1 cache.
@@ -248,7 +249,7 @@ std::vector<DepthBlock> DepthBlocks(const QuantizedWeights<C>& w) {
   return blocks;
 }
 
-// A few rows of floats, which are integers if sums are exact.
+// Floats, which are integers if sums are exact.
 struct DirectProduct {
   const QuantizedWeights<float>& weights;
   const std::vector<DepthBlock>& blocks;
@@ -271,14 +272,23 @@ void MultiplyStrips(const Cpu& cpu, const DirectProduct& p,
     }
   }
   const bool has_zero = w.zero != nullptr || OffsetOf(w) != 0;
+  const bool in_panels =
+      p.rows >
+      (bytes.pairs == StoredPairs::kNone ? kMaxDirectRows : kMaxPairRows);
+  // The sums of a strip of columns stay in the cache.
+  const int64_t strip = in_panels ? kUnit : kStrip;
+  const int64_t stride = strip + kUnit;  // room for whole vectors
+  const int64_t tile_rows = in_panels ? kTileRows : kDirectRows;
+  const int64_t word_columns = TFO_DISPATCH(WordColumns)(bytes.pairs);
   const auto body = [&](int64_t begin, int64_t end) {
-    constexpr int64_t kStride = kStrip + kUnit;
-    const Buffer<float> products(kDirectRows * kStride), zeros(kStrip);
-    const Buffer<Sum> sums(p.rows * kStrip);
+    const Buffer<float> products(tile_rows * stride), zeros(strip),
+        panels(in_panels ? kBlockDepth * kUnit : 0),
+        tile(in_panels ? kTileRows * kGemmStride : 0);
+    const Buffer<Sum> sums(p.rows * strip);
     const int64_t last = std::min(end * kUnit, w.columns);
-    for (int64_t n = begin * kUnit; n < last; n += kStrip) {
-      const int64_t count = std::min(kStrip, last - n);
-      std::fill_n(sums.data(), p.rows * kStrip, Sum{0});
+    for (int64_t n = begin * kUnit; n < last; n += strip) {
+      const int64_t count = std::min(strip, last - n);
+      std::fill_n(sums.data(), p.rows * strip, Sum{0});
       int64_t group_of_zeros = -1;
       for (int64_t b = 0; b < num_blocks; ++b) {
         const DepthBlock& block = p.blocks[b];
@@ -292,30 +302,54 @@ void MultiplyStrips(const Cpu& cpu, const DirectProduct& p,
         const float* const zero = has_zero ? zeros.data() : nullptr;
         const float* const scale =
             w.groups > 1 ? w.scale + block.group * w.columns + n : nullptr;
-        for (int64_t m = 0; m < p.rows; m += kDirectRows) {
-          const int64_t rows = std::min(kDirectRows, p.rows - m);
-          TFO_DISPATCH(MultiplyStoredRows)
-          (bytes, block.begin, n, p.x + m * w.depth + block.begin, w.depth,
-           rows, block.depth, count, products.data(), kStride);
+        // A byte's second row, beyond the block, meets a zero of x.
+        const int64_t depth = bytes.pairs == StoredPairs::kAcross
+                                  ? RoundUp(block.depth, 2)
+                                  : block.depth;
+        if (in_panels) {
+          TFO_DISPATCH(UnpackPanels)
+          (bytes, block.begin, n, depth, count, panels.data());
+        }
+        for (int64_t m = 0; m < p.rows; m += tile_rows) {
+          const int64_t rows = std::min(tile_rows, p.rows - m);
+          const float* const x = p.x + m * w.depth + block.begin;
+          if (in_panels) {
+            TFO_DISPATCH(PackTile<float, float>)
+            (x, w.depth, rows, block.depth, tile.data());
+            if (depth > block.depth) {
+              for (int64_t i = 0; i < rows; ++i) {
+                tile.data()[i * kGemmStride + block.depth] = 0;
+              }
+            }
+            TFO_DISPATCH(MultiplyTile<float>)
+            (tile.data(), rows, depth, panels.data(),
+             RoundUp(count, word_columns), false, products.data(), stride);
+          } else {
+            TFO_DISPATCH(MultiplyStoredRows)
+            (bytes, block.begin, n, x, w.depth, rows, block.depth, count,
+             products.data(), stride);
+          }
           for (int64_t i = 0; i < rows; ++i) {
+            float* const of_row = products.data() + i * stride;
+            if (in_panels) {
+              TFO_DISPATCH(OrderProducts)(bytes.pairs, count, of_row);
+            }
             const float x_sum = x_sums[(m + i) * num_blocks + b];
+            Sum* const to = sums.data() + (m + i) * strip;
             if constexpr (std::is_same_v<Sum, int32_t>) {
-              TFO_DISPATCH(AddIntegers)
-              (products.data() + i * kStride, zero, x_sum, count,
-               sums.data() + (m + i) * kStrip);
+              TFO_DISPATCH(AddIntegers)(of_row, zero, x_sum, count, to);
             } else {
-              TFO_DISPATCH(AddProducts)
-              (products.data() + i * kStride, zero, x_sum, scale, count,
-               sums.data() + (m + i) * kStrip);
+              TFO_DISPATCH(AddProducts)(of_row, zero, x_sum, scale, count, to);
             }
           }
         }
       }
       for (int64_t m = 0; m < p.rows; ++m) {
-        finish(m, n, count, sums.data() + m * kStrip);
+        finish(m, n, count, sums.data() + m * strip);
       }
     }
   };
+  // Unpacking, and multiply-adds of two vectors a cycle.
   const double cycles = static_cast<double>(w.depth) * kUnit / 8 *
                         (1 + static_cast<double>(p.rows) / 2);
   cpu.ParallelFor((w.columns + kUnit - 1) / kUnit, cycles, body);
@@ -424,7 +458,8 @@ Error QuantizedMatmul(const Cpu& cpu, const QuantizedMatmulArgs<T>& args) {
   const QuantizedWeights<C>& w = grouped.weights();
   const bool exact = args.quantize_inputs && w.groups == 1;
   std::vector<DepthBlock> blocks;
-  if (std::is_same_v<C, float> && args.rows <= kMaxDirectRows) {
+  if (std::is_same_v<C, float> &&
+      (!w.transposed || args.rows <= kMaxDirectRows)) {
     blocks = DepthBlocks(w);
   }
   const bool direct = !blocks.empty();

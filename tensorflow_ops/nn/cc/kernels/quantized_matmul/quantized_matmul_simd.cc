@@ -491,6 +491,72 @@ void ScaleRow(const float* raw, const C* zero, const C* scale, int64_t count,
   });
 }
 
+int64_t WordColumns(StoredPairs pairs) {
+  return pairs == StoredPairs::kNone     ? 2 * kFloats
+         : pairs == StoredPairs::kAcross ? kWordBytes
+                                         : 2 * kWordBytes;
+}
+
+void UnpackPanels(const StoredBytes& bytes, int64_t row, int64_t column,
+                  int64_t depth, int64_t columns, float* panels) {
+  constexpr int kPanel = 2 * kFloats;
+  ForFormat(bytes, [&](auto is_signed, auto pairs) {
+    constexpr bool kSigned = decltype(is_signed)::kValue;
+    constexpr auto kPairs = static_cast<StoredPairs>(decltype(pairs)::kValue);
+    constexpr bool kAcross = kPairs == StoredPairs::kAcross;
+    constexpr int kPerByte = kPairs == StoredPairs::kAlong ? 2 : 1;
+    constexpr int kColumns =
+        kPairs == StoredPairs::kNone ? kPanel : kWordBytes * kPerByte;
+    const uint8_t* from = bytes.data + (kAcross ? row / 2 : row) * bytes.stride +
+                          column / kPerByte;
+    const int64_t ahead = kRowsAhead * bytes.stride;
+    for (int64_t k = 0; k < depth; k += kAcross ? 2 : 1, from += bytes.stride) {
+      for (int64_t at = 0; at < columns; at += kColumns) {
+        const uint8_t* const here = from + at / kPerByte;
+        const int64_t valid = (columns - at + kPerByte - 1) / kPerByte;
+        float* const to = panels + at * depth + k * kPanel;
+        // Rows may be pages apart, where processors do not prefetch.
+        __builtin_prefetch(here + ahead);
+        if constexpr (kPairs == StoredPairs::kNone) {
+          const bool whole = valid >= kPanel;
+#pragma GCC unroll 2
+          for (int i = 0; i < kPanel; i += kFloats) {
+            Store(ToFloat(whole ? Widened<kSigned>(here + i)
+                          : valid > i
+                              ? WidenedFirst<kSigned>(here + i, valid - i)
+                              : IntVector{}),
+                  to + i);
+          }
+        } else {
+          const Bits32 words = valid < kWordBytes
+                                   ? LoadFirstWords<kSigned>(here, valid)
+                                   : LoadWords<kSigned>(here);
+          ForConstants<0, 8>([&](auto index) {
+            constexpr int kI = decltype(index)::kValue;
+            // The sum that it is in; numbers of a sum have one factor.
+            constexpr int kSum = kAcross ? kI / 2 : kI;
+            float* const place =
+                to + kSum / 2 * depth * kPanel + kSum % 2 * kFloats;
+            if constexpr (kAcross && kI % 2 == 1) {
+              Store(NumberOf<kI - 1>(words >> 4), place + kPanel);
+            } else {
+              Store(NumberOf<kI>(words), place);
+            }
+          });
+        }
+      }
+    }
+  });
+}
+
+void OrderProducts(StoredPairs pairs, int64_t columns, float* products) {
+  if (pairs == StoredPairs::kAlong) {
+    OrderSums<StoredPairs::kAlong>(columns, products);
+  } else if (pairs == StoredPairs::kAcross) {
+    OrderSums<StoredPairs::kAcross>(columns, products);
+  }
+}
+
 void ArrangeBlock(StoredPairs pairs, const float* x, int64_t depth, float* to) {
   if (pairs == StoredPairs::kNone) {
     memcpy(to, x, depth * sizeof(float));

@@ -52,6 +52,15 @@ TFO_PER_CPU_LEVEL(
                             int64_t rows, int64_t depth, int64_t columns,
                             float* products, int64_t products_stride);
 
+    // Writes raw numbers [depth][columns] of stored rows, of which `depth` is
+    // even where pairs are kAcross, as panels for MultiplyTile. Products with
+    // them have another order of columns, and factors, until OrderProducts; both
+    // handle WordColumns columns at a time.
+    int64_t WordColumns(StoredPairs pairs);
+    void UnpackPanels(const StoredBytes& bytes, int64_t row, int64_t column,
+                      int64_t depth, int64_t columns, float* panels);
+    void OrderProducts(StoredPairs pairs, int64_t columns, float* products);
+
     // Writes the x of a block for DotStoredRows, in the order in which it meets
     // numbers. `to` is zero before.
     void ArrangeBlock(StoredPairs pairs, const float* x, int64_t depth,
