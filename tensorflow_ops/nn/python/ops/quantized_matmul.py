@@ -68,15 +68,16 @@ def quantized_matmul(
 
     | mode | kernel | arguments |
     |---|---|---|
-    | int8 | [K, N] int8 | `1 / scale`, `activation_bits=8` |
+    | int8 | [K, N] int8 | `1 / scale` |
     | int4, block_size -1 | [K, ceil(N / 2)] int8 | `1 / scale`, `bits=4` |
     | int4 | [K, ceil(N / 2)] int8 | `scale`, `zero`, `bits=4`, `block_size` |
-    | gptq of 4 bits, awq (divide inputs by its awq_scales) | [ceil(N / 2), K] uint8 | `scale`, `zero`, `bits=4`, `group_index=g_idx`, `transposed=True` |
+    | gptq of 4 bits, awq (divide inputs by awq_scales) | [ceil(N / 2), K] uint8 | as for the next, `bits=4` |
     | gptq of 2, 3, 8 bits | [N, K] uint8 | `scale`, `zero`, `group_index=g_idx`, `transposed=True` |
-    | ReversibleEmbedding, tied, int8 | [N, K] int8 | `1 / scale`, `transposed=True`, `activation_bits=8` |
-    | the same, int4 | [N, ceil(K / 2)] int8 | `bits=4`, `transposed=True`, `packed_axis=-1`, `activation_bits=8` |
-    | not tied, int4 | [ceil(K / 2), N] int8 | `bits=4`, `packed_axis=0`, `activation_bits=8` |
+    | tied ReversibleEmbedding, int8 | [N, K] int8 | as for int8, `transposed=True` |
+    | the same, int4 | [N, ceil(K / 2)] int8 | as for int4, `transposed=True`, `packed_axis=-1` |
+    | ReversibleEmbedding that is not tied, int4 | [ceil(K / 2), N] int8 | as for int4, `packed_axis=0` |
 
+    A layer with an `inputs_quantizer`, the default of int8, computes with `activation_bits=8`.
     Scales multiply; where a layer divides by its scale, pass the reciprocal.
 
     >>> import keras, numpy as np, tensorflow as tf, tensorflow_ops as tfo
@@ -105,9 +106,9 @@ def quantized_matmul(
       name: name of the op.
 
     Returns:
-      [.., N], inputs' dtype. Sums are float32 (float64 for float64 inputs), of q before scales, and
-      overflow where |q| * |x| * 2^16 does. Differentiable in inputs, to any order: by the weights, also
-      with activation_bits=8. A row with an infinity or NaN is NaN with activation_bits=8.
+      [.., N], inputs' dtype. Sums are float32 (float64 for float64 inputs); float32 inputs above 1e30
+      may overflow. Differentiable in inputs, to any order, with activation_bits=8 as if they were not
+      rounded. A row with an infinity or NaN is NaN with activation_bits=8.
 
     Raises:
       ValueError: wrong dtypes, options, or shapes that do not fit.

@@ -12,8 +12,8 @@
 // the even integer. A row with an infinity or a NaN has results of NaN. With one
 // group, sums are then exact integers modulo 2^32.
 //
-// With T = float and few rows, sums are of q before zero and scale: they
-// overflow where |x| * 255 * depth does.
+// On the CPU, float sums are of the stored numbers before zero and scale, of 4
+// bits up to 16^3 times as large: inputs above 1e30 may overflow.
 #ifndef TENSORFLOW_OPS_NN_CC_KERNELS_QUANTIZED_MATMUL_QUANTIZED_MATMUL_H_
 #define TENSORFLOW_OPS_NN_CC_KERNELS_QUANTIZED_MATMUL_QUANTIZED_MATMUL_H_
 

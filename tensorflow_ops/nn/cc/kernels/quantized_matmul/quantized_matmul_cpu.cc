@@ -15,8 +15,8 @@ namespace tfo {
 namespace {
 
 // Rows of inputs up to which the kernel's bytes are multiplied directly, in
-// passes of kDirectRows: of pairs, each pass unpacks them again. More rows pay
-// for panels of unpacked weights.
+// passes of kDirectRows. More rows pay for panels of unpacked weights; of pairs
+// [depth, columns], fewer.
 constexpr int64_t kMaxDirectRows = 8, kMaxPairRows = 4;
 // Columns of a unit of parallel work.
 constexpr int64_t kUnit = 128;
@@ -257,24 +257,42 @@ struct DirectProduct {
   const float* x;  // [rows, depth]
 };
 
+// Sums of rows of inputs in each block: [rows][blocks].
+std::vector<float> SumsOfBlocks(const DirectProduct& p) {
+  std::vector<float> sums;
+  for (int64_t m = 0; m < p.rows; ++m) {
+    for (const DepthBlock& block : p.blocks) {
+      const float* const x = p.x + m * p.weights.depth + block.begin;
+      sums.push_back(std::accumulate(x, x + block.depth, 0.0f));
+    }
+  }
+  return sums;
+}
+
+// Unpacking, and multiply-adds of two vectors a cycle.
+double CyclesPerUnit(const DirectProduct& p) {
+  return static_cast<double>(p.weights.depth) * kUnit / 8 *
+         (1 + static_cast<double>(p.rows) / 2);
+}
+
+void AddBlock(const float* products, const float* zero, float x_sum,
+              const float* scale, int64_t n, float* sums) {
+  TFO_DISPATCH(AddProducts)(products, zero, x_sum, scale, n, sums);
+}
+// Of integers, in one group.
+void AddBlock(const float* products, const float* zero, float x_sum,
+              const float* /*scale*/, int64_t n, int32_t* sums) {
+  TFO_DISPATCH(AddIntegers)(products, zero, x_sum, n, sums);
+}
+
 template <typename Sum, typename Finish>
-void MultiplyStrips(const Cpu& cpu, const DirectProduct& p,
+void MultiplyStrips(const Cpu& cpu, const DirectProduct& p, bool in_panels,
                     const Finish& finish) {
   const QuantizedWeights<float>& w = p.weights;
   const StoredBytes bytes = BytesOf(w);
   const int64_t num_blocks = p.blocks.size();
-  std::vector<float> x_sums(p.rows * num_blocks);
-  for (int64_t m = 0; m < p.rows; ++m) {
-    for (int64_t b = 0; b < num_blocks; ++b) {
-      const float* const x = p.x + m * w.depth + p.blocks[b].begin;
-      x_sums[m * num_blocks + b] =
-          std::accumulate(x, x + p.blocks[b].depth, 0.0f);
-    }
-  }
+  const std::vector<float> x_sums = SumsOfBlocks(p);
   const bool has_zero = w.zero != nullptr || OffsetOf(w) != 0;
-  const bool in_panels =
-      p.rows >
-      (bytes.pairs == StoredPairs::kNone ? kMaxDirectRows : kMaxPairRows);
   // The sums of a strip of columns stay in the cache.
   const int64_t strip = in_panels ? kUnit : kStrip;
   const int64_t stride = strip + kUnit;  // room for whole vectors
@@ -334,13 +352,8 @@ void MultiplyStrips(const Cpu& cpu, const DirectProduct& p,
             if (in_panels) {
               TFO_DISPATCH(OrderProducts)(bytes.pairs, count, of_row);
             }
-            const float x_sum = x_sums[(m + i) * num_blocks + b];
-            Sum* const to = sums.data() + (m + i) * strip;
-            if constexpr (std::is_same_v<Sum, int32_t>) {
-              TFO_DISPATCH(AddIntegers)(of_row, zero, x_sum, count, to);
-            } else {
-              TFO_DISPATCH(AddProducts)(of_row, zero, x_sum, scale, count, to);
-            }
+            AddBlock(of_row, zero, x_sums[(m + i) * num_blocks + b], scale,
+                     count, sums.data() + (m + i) * strip);
           }
         }
       }
@@ -349,10 +362,84 @@ void MultiplyStrips(const Cpu& cpu, const DirectProduct& p,
       }
     }
   };
-  // Unpacking, and multiply-adds of two vectors a cycle.
-  const double cycles = static_cast<double>(w.depth) * kUnit / 8 *
-                        (1 + static_cast<double>(p.rows) / 2);
-  cpu.ParallelFor((w.columns + kUnit - 1) / kUnit, cycles, body);
+  cpu.ParallelFor((w.columns + kUnit - 1) / kUnit, CyclesPerUnit(p), body);
+}
+
+// Arranged blocks of inputs, and their sums.
+struct ArrangedInputs {
+  ArrangedInputs(const DirectProduct& p, StoredPairs pairs)
+      : stride(static_cast<int64_t>(p.blocks.size()) * kBlockDepth),
+        x(p.rows * stride),
+        sums(SumsOfBlocks(p)) {
+    std::fill_n(x.data(), p.rows * stride, 0.0f);
+    for (int64_t m = 0; m < p.rows; ++m) {
+      float* to = x.data() + m * stride;
+      for (const DepthBlock& block : p.blocks) {
+        TFO_DISPATCH(ArrangeBlock)
+        (pairs, p.x + m * p.weights.depth + block.begin, block.depth, to);
+        to += kBlockDepth;
+      }
+    }
+  }
+
+  const int64_t stride;  // from row to row
+  const Buffer<float> x;
+  const std::vector<float> sums;  // [rows][blocks]
+};
+
+// Products with panels, where stored rows are columns.
+template <typename Sum, typename Finish>
+void MultiplyColumnPanels(const Cpu& cpu, const DirectProduct& p,
+                          const Finish& finish) {
+  const QuantizedWeights<float>& w = p.weights;
+  const StoredBytes bytes = BytesOf(w);
+  const int64_t num_blocks = p.blocks.size();
+  const ArrangedInputs inputs(p, bytes.pairs);
+  const int64_t panel = TFO_DISPATCH(PanelColumns<float>)();
+  const auto body = [&](int64_t begin, int64_t end) {
+    const Buffer<float> unpacked(kBlockDepth * kUnit),
+        panels(kBlockDepth * kUnit), tile(kTileRows * kGemmStride),
+        products(kTileRows * kUnit);
+    const Buffer<Sum> sums(p.rows * kUnit);
+    float zeros[kUnit], scales[kUnit];
+    for (int64_t n = begin * kUnit; n < std::min(end * kUnit, w.columns);
+         n += kUnit) {
+      const int64_t count = std::min(kUnit, w.columns - n);
+      std::fill_n(sums.data(), p.rows * kUnit, Sum{0});
+      for (int64_t b = 0; b < num_blocks; ++b) {
+        const DepthBlock& block = p.blocks[b];
+        int64_t depth = 0;
+        for (int64_t i = 0; i < count; ++i) {
+          depth = TFO_DISPATCH(UnpackArranged)(
+              bytes, n + i, block.begin, block.depth,
+              unpacked.data() + i * kBlockDepth);
+          zeros[i] = static_cast<float>(ZeroOf(w, block.group, n + i));
+          if (w.groups > 1) scales[i] = w.scale[(n + i) * w.groups + block.group];
+        }
+        TFO_DISPATCH(PackPanels<float, float>)
+        (unpacked.data(), 1, kBlockDepth, depth, count, panels.data());
+        for (int64_t m = 0; m < p.rows; m += kTileRows) {
+          const int64_t rows = std::min(kTileRows, p.rows - m);
+          TFO_DISPATCH(PackTile<float, float>)
+          (inputs.x.data() + m * inputs.stride + b * kBlockDepth,
+           inputs.stride, rows, depth, tile.data());
+          TFO_DISPATCH(MultiplyTile<float>)
+          (tile.data(), rows, depth, panels.data(), RoundUp(count, panel),
+           false, products.data(), kUnit);
+          for (int64_t i = 0; i < rows; ++i) {
+            AddBlock(products.data() + i * kUnit, zeros,
+                     inputs.sums[(m + i) * num_blocks + b],
+                     w.groups > 1 ? scales : nullptr, count,
+                     sums.data() + (m + i) * kUnit);
+          }
+        }
+      }
+      for (int64_t m = 0; m < p.rows; ++m) {
+        finish(m, n, count, sums.data() + m * kUnit);
+      }
+    }
+  };
+  cpu.ParallelFor((w.columns + kUnit - 1) / kUnit, CyclesPerUnit(p), body);
 }
 
 template <typename Sum, typename Finish>
@@ -361,19 +448,15 @@ void DotColumns(const Cpu& cpu, const DirectProduct& p, const Finish& finish) {
   const QuantizedWeights<float>& w = p.weights;
   const StoredBytes bytes = BytesOf(w);
   const int64_t num_blocks = p.blocks.size();
-  const int64_t stride = num_blocks * kBlockDepth;
-  const Buffer<float> x(p.rows * stride);
-  std::fill_n(x.data(), p.rows * stride, 0.0f);
+  const ArrangedInputs inputs(p, bytes.pairs);
+  const int64_t stride = inputs.stride;
+  const Buffer<float>& x = inputs.x;
   std::vector<float> x_sums(p.rows * w.groups);
   std::vector<uint32_t> integer_x_sums(p.rows);  // if exact, modulo 2^32
   for (int64_t m = 0; m < p.rows; ++m) {
     for (int64_t b = 0; b < num_blocks; ++b) {
-      const DepthBlock& block = p.blocks[b];
-      float* const to = x.data() + m * stride + b * kBlockDepth;
-      const float* const from = p.x + m * w.depth + block.begin;
-      TFO_DISPATCH(ArrangeBlock)(bytes.pairs, from, block.depth, to);
-      const float sum = std::accumulate(from, from + block.depth, 0.0f);
-      x_sums[m * w.groups + block.group] += sum;
+      const float sum = inputs.sums[m * num_blocks + b];
+      x_sums[m * w.groups + p.blocks[b].group] += sum;
       if (kExact) {
         integer_x_sums[m] += static_cast<uint32_t>(static_cast<int32_t>(sum));
       }
@@ -417,9 +500,7 @@ void DotColumns(const Cpu& cpu, const DirectProduct& p, const Finish& finish) {
       }
     }
   };
-  const double cycles = static_cast<double>(w.depth) * kUnit / 8 *
-                        (1 + static_cast<double>(p.rows) / 2);
-  cpu.ParallelFor((w.columns + kUnit - 1) / kUnit, cycles, body);
+  cpu.ParallelFor((w.columns + kUnit - 1) / kUnit, CyclesPerUnit(p), body);
 }
 
 // Writes parts of rows of the product: of sums with all scales if there are
@@ -458,11 +539,12 @@ Error QuantizedMatmul(const Cpu& cpu, const QuantizedMatmulArgs<T>& args) {
   const QuantizedWeights<C>& w = grouped.weights();
   const bool exact = args.quantize_inputs && w.groups == 1;
   std::vector<DepthBlock> blocks;
-  if (std::is_same_v<C, float> &&
-      (!w.transposed || args.rows <= kMaxDirectRows)) {
-    blocks = DepthBlocks(w);
-  }
+  if (std::is_same_v<C, float>) blocks = DepthBlocks(w);
   const bool direct = !blocks.empty();
+  const bool in_panels =
+      args.rows > (w.pairs == NibblePairs::kNone || w.transposed
+                       ? kMaxDirectRows
+                       : kMaxPairRows);
   const bool widen = args.quantize_inputs || (direct && !std::is_same_v<T, C>);
   const int64_t chunk = std::min(kChunkRows, args.rows);
   const Buffer<C> widened(widen ? chunk * w.depth : 0);
@@ -491,10 +573,13 @@ Error QuantizedMatmul(const Cpu& cpu, const QuantizedMatmulArgs<T>& args) {
       using Sum = decltype(sum);
       if constexpr (std::is_same_v<std::decay_t<decltype(*x)>, float>) {
         if (direct && w.transposed) {
-          return DotColumns<Sum>(cpu, {w, blocks, rows, x}, finish);
+          return in_panels ? MultiplyColumnPanels<Sum>(
+                                 cpu, {w, blocks, rows, x}, finish)
+                           : DotColumns<Sum>(cpu, {w, blocks, rows, x}, finish);
         }
         if (direct) {
-          return MultiplyStrips<Sum>(cpu, {w, blocks, rows, x}, finish);
+          return MultiplyStrips<Sum>(cpu, {w, blocks, rows, x}, in_panels,
+                                     finish);
         }
       }
       MultiplyPanels<Sum>(cpu, product, unpacker, x, finish);

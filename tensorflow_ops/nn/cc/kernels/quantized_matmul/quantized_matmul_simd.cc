@@ -165,6 +165,23 @@ TFO_INLINE void MultiplyBytes(const uint8_t* from, int64_t stride,
   }
 }
 
+// Lane i of vector j moves to place i * kVectors + j of all lanes; kVectors is a
+// power of two. Transpose does so with as many vectors as lanes.
+template <int kVectors, typename V>
+TFO_INLINE void InterleaveAll(V* v) {
+#pragma GCC unroll 4
+  for (int step = 1; step < kVectors; step *= 2) {
+    V next[kVectors];
+#pragma GCC unroll 8
+    for (int i = 0; i < kVectors / 2; ++i) {
+      next[2 * i] = InterleaveLow(v[i], v[i + kVectors / 2]);
+      next[2 * i + 1] = InterleaveHigh(v[i], v[i + kVectors / 2]);
+    }
+#pragma GCC unroll 8
+    for (int i = 0; i < kVectors; ++i) v[i] = next[i];
+  }
+}
+
 // Vectors of sums that a vector of words has: of columns i, i + 8, ... or, where
 // neighbors are of the depth, of columns i, i + 4, ...
 template <StoredPairs kPairs>
@@ -571,6 +588,39 @@ void ArrangeBlock(StoredPairs pairs, const float* x, int64_t depth, float* to) {
     to[k / (per_word * kFloats) * (per_word * kFloats) + in_word * kFloats +
        word] = x[k] / PowerOf(static_cast<int>(number));
   }
+}
+
+int64_t UnpackArranged(const StoredBytes& bytes, int64_t row, int64_t first,
+                       int64_t depth, float* to) {
+  int64_t written = 0;
+  ForFormat(bytes, [&](auto is_signed, auto pairs) {
+    constexpr bool kSigned = decltype(is_signed)::kValue;
+    constexpr auto kPairs = static_cast<StoredPairs>(decltype(pairs)::kValue);
+    constexpr bool kAcross = kPairs == StoredPairs::kAcross;
+    constexpr int kPerByte = kPairs == StoredPairs::kAlong ? 2 : 1;
+    constexpr int kStep = kPairs == StoredPairs::kNone ? kFloats : kWordBytes;
+    const uint8_t* from = bytes.data + (kAcross ? row / 2 : row) * bytes.stride +
+                          first / kPerByte;
+    const int shift = kAcross && row % 2 == 1 ? 4 : 0;
+    for (; written < depth; written += kStep * kPerByte, from += kStep) {
+      const int64_t left = bytes.end - from;
+      float* const at = to + written;
+      if constexpr (kPairs == StoredPairs::kNone) {
+        Store(ToFloat(left < kStep ? WidenedFirst<kSigned>(from, left)
+                                   : Widened<kSigned>(from)),
+              at);
+      } else {
+        const Bits32 words = (left < kStep ? LoadFirstWords<kSigned>(from, left)
+                                           : LoadWords<kSigned>(from)) >>
+                             shift;
+        ForConstants<0, kAcross ? 4 : 8>([&](auto index) {
+          constexpr int kI = decltype(index)::kValue;
+          Store(NumberOf<kAcross ? 2 * kI : kI>(words), at + kI * kFloats);
+        });
+      }
+    }
+  });
+  return written;
 }
 
 void MultiplyStoredRows(const StoredBytes& bytes, int64_t row, int64_t column,

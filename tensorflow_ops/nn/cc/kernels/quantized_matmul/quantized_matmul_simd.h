@@ -61,10 +61,15 @@ TFO_PER_CPU_LEVEL(
                       int64_t depth, int64_t columns, float* panels);
     void OrderProducts(StoredPairs pairs, int64_t columns, float* products);
 
-    // Writes the x of a block for DotStoredRows, in the order in which it meets
-    // numbers. `to` is zero before.
+    // Where stored rows are columns of W, writes the x of a block in the order of
+    // the bytes' numbers, and divided by their factors. `to` has kBlockDepth
+    // values, zero before.
     void ArrangeBlock(StoredPairs pairs, const float* x, int64_t depth,
                       float* to);
+    // The raw numbers of a block of a stored row in that order, times factors:
+    // those of x that is not zero, and some more. Returns their number.
+    int64_t UnpackArranged(const StoredBytes& bytes, int64_t row, int64_t first,
+                           int64_t depth, float* to);
 
     // The same where stored rows are columns of W, for all blocks of the depth.
     // x has rows of arranged blocks of kBlockDepth values. Sums over blocks of
