@@ -36,26 +36,21 @@ def _quantized(inputs):
 
 
 @composition("QuantizedMatmul", [None, 2, None, None, 1])
-def _quantized_matmul(
-    inputs, kernel, scale, zero, group_index, *, block_size, transposed, pairs, quantize_inputs
-):
+def _quantized_matmul(inputs, kernel, scale, zero, group_index, *, block_size, transposed, pairs, quantize_inputs):
     """Gives weights whose group is out of range 0, as a GPU does."""
     depth = tf.shape(inputs)[-1]
     columns = tf.shape(scale)[0 if transposed else -1]
     axis = 1 if transposed else 0  # of groups
     weights = _numbers(kernel, pairs, transposed, depth if pairs == "depth" else columns)
-    if scale.shape.rank == 1:
-        scale = expand(scale, axis)
-        zero = None if zero is None else expand(zero, axis)
-    groups = tf.shape(scale)[axis]
-    if group_index is not None:
-        group = group_index
-    else:
-        group = tf.range(depth) // (block_size or 2**31 - 1)
+    # Of one group, scale may have one dim.
+    groups = tf.size(scale) // tf.maximum(columns, 1)
+    shape = tf.stack([columns, groups] if transposed else [groups, columns])
+    scale, zero = tf.reshape(scale, shape), [tf.reshape(z, shape) for z in zero]
+    group = group_index[0] if group_index else tf.range(depth) // (block_size or 2**31 - 1)
     is_group = (group >= 0) & (group < groups)
     group = zero_if(~is_group, group)
-    if zero is not None:
-        weights -= tf.gather(tf.cast(zero, tf.int32), group, axis=axis)
+    for z in zero:  # one, or none
+        weights -= tf.gather(tf.cast(z, tf.int32), group, axis=axis)
     weights = tf.cast(weights, scale.dtype) * tf.gather(scale, group, axis=axis)
     weights = zero_if(~expand(is_group, 1 - axis), weights)
     x, factor = _quantized(inputs) if quantize_inputs else (widened(inputs), 1)

@@ -617,7 +617,8 @@ def _quantized_matmul(inputs, kernel, scale, zero, *, bits=8, block_size=None):
     """The definition, of kernels [depth, columns] with a zero."""
     q = kernel.astype(int)
     if bits == 4:
-        q = np.stack([(q & 15 ^ 8) - 8, (q >> 4 & 15 ^ 8) - 8], 2).reshape(len(q), -1)[:, : zero.shape[-1]]
+        q = np.stack([(q & 15 ^ 8) - 8, (q >> 4 & 15 ^ 8) - 8], 2)
+        q = q.reshape(len(q), 2 * q.shape[1])[:, : zero.shape[-1]]
     group = np.arange(len(q)) // (block_size or len(q))
     return inputs @ ((q - np.atleast_2d(zero)[group]) * np.atleast_2d(scale)[group])
 
@@ -655,7 +656,7 @@ SAMPLES |= {
         bad=[
             ({"inputs": tf.zeros([2, 20])}, r"kernel must be \[depth, pairs of columns\]"),
             ({"kernel": _PACKED[:, :2]}, r"kernel must be \[depth, pairs of columns\]"),
-            ({"scale": _GROUP_SCALES[:2]}, "with groups = 3, of depth 21 in blocks of 8"),
+            ({"scale": _GROUP_SCALES[:2], "zero": _GROUP_ZEROS[:2]}, "with groups = 3, of depth 21 in blocks of 8"),
             ({"zero": _GROUP_ZEROS[:2]}, "zero must have scale's shape"),
             ({"bits": 3}, "bits is 3, expected 8 or 4"),
             ({"kernel": tf.zeros([21, 3])}, "kernel is float32, expected int8 or uint8"),
