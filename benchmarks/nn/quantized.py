@@ -1,6 +1,5 @@
 """Products with weights of 8 and 4 bits, compared with float weights, Keras's composition and PyTorch."""
 
-import harness
 import keras
 import numpy as np
 import peers
@@ -38,7 +37,8 @@ def products():
     """A layer [4096, 16384]: int8 with rounded inputs, and int4 in groups of 128 with zeros.
 
     The floor reads the kernel's bytes and does the float product's work, whichever is slower: up to 8 rows, the bytes.
-    "float32" is tf.matmul with float weights, "Keras" the composition of its layer, "torch" _weight_int4pack_mm_for_cpu.
+    "float32" is tf.matmul with float weights, "Keras" the composition of its layer, "torch" its
+    _weight_int4pack_mm_for_cpu.
     """
     rng = np.random.default_rng(0)
     numbers = rng.integers(-8, 8, [DEPTH, COLUMNS], np.int8)

@@ -28,9 +28,9 @@ absl::Status ReadWeights(InferenceContext* c, int first, DimensionHandle depth,
   names["depth"] = depth;
   names["groups"] = c->UnknownDim();
   const ShapeHandle scale = c->input(first + 1);
-  const char* const kScale = transposed
-                                 ? "scale must be [columns] or [columns, groups]"
-                                 : "scale must be [columns] or [groups, columns]";
+  const char* const kScale =
+      transposed ? "scale must be [columns] or [columns, groups]"
+                 : "scale must be [columns] or [groups, columns]";
   const bool is_known = c->RankKnown(scale);
   if (is_known && c->Rank(scale) == 2) {
     names["columns"] = c->Dim(scale, transposed ? 0 : 1);
@@ -53,9 +53,9 @@ absl::Status ReadWeights(InferenceContext* c, int first, DimensionHandle depth,
   const std::string of_columns =
       pairs == "columns" ? "pairs of columns" : "columns";
   TF_RETURN_IF_ERROR(names.Read(
-      first, {absl::StrCat("kernel must be [",
-                           transposed ? of_columns : of_depth, ", ",
-                           transposed ? of_depth : of_columns, "]")}));
+      first,
+      {absl::StrCat("kernel must be [", transposed ? of_columns : of_depth,
+                    ", ", transposed ? of_depth : of_columns, "]")}));
   std::optional<ShapeHandle> zero;
   TF_RETURN_IF_ERROR(OptionalInput(c, "zero", &zero));
   if (zero.has_value()) {
@@ -137,18 +137,18 @@ absl::Status QuantizedMatmulGradShape(InferenceContext* c) {
 }  // namespace tfo
 
 // zero and group_index are lists of no tensor or of one; attrs count them.
-#define TFO_QUANTIZED_MATMUL_WEIGHTS                       \
-  .Input("kernel: Tkernel")                                \
-      .Input("scale: Tvalue")                              \
-      .Input("zero: has_zero * Tkernel")                   \
-      .Input("group_index: has_group_index * int32")       \
-      .Attr("block_size: int >= 0 = 0")                    \
-      .Attr("transposed: bool = false")                    \
+#define TFO_QUANTIZED_MATMUL_WEIGHTS                        \
+  .Input("kernel: Tkernel")                                 \
+      .Input("scale: Tvalue")                               \
+      .Input("zero: has_zero * Tkernel")                    \
+      .Input("group_index: has_group_index * int32")        \
+      .Attr("block_size: int >= 0 = 0")                     \
+      .Attr("transposed: bool = false")                     \
       .Attr("pairs: {'none', 'columns', 'depth'} = 'none'") \
-      .Attr("has_zero: int >= 0")                          \
-      .Attr("has_group_index: int >= 0")                   \
-      .Attr("T: {half, bfloat16, float, double}")          \
-      .Attr("Tvalue: {float, double}")                     \
+      .Attr("has_zero: int >= 0")                           \
+      .Attr("has_group_index: int >= 0")                    \
+      .Attr("T: {half, bfloat16, float, double}")           \
+      .Attr("Tvalue: {float, double}")                      \
       .Attr("Tkernel: {int8, uint8}")
 
 REGISTER_OP("TensorflowOps>QuantizedMatmul")
@@ -160,6 +160,5 @@ REGISTER_OP("TensorflowOps>QuantizedMatmul")
 // Of inputs, only the shape counts.
 REGISTER_OP("TensorflowOps>QuantizedMatmulGrad")
     .Input("d_output: T")
-    .Input("inputs: T") TFO_QUANTIZED_MATMUL_WEIGHTS
-    .Output("d_inputs: T")
+    .Input("inputs: T") TFO_QUANTIZED_MATMUL_WEIGHTS.Output("d_inputs: T")
     .SetShapeFn(tfo::QuantizedMatmulGradShape);

@@ -640,19 +640,32 @@ SAMPLES |= {
                 "scale": tf.transpose(_GROUP_SCALES),
                 "zero": tf.bitcast(tf.transpose(_GROUP_ZEROS), tf.uint8),
             },
-            {"packed_axis": 0, "kernel": tf.reshape(_PACKED[:11], [11, 3]), "scale": _GROUP_SCALES[:, :3],
-             "zero": _GROUP_ZEROS[:, :3]},
-            {"packed_axis": -1, "transposed": True, "kernel": tf.transpose(_PACKED[:11]),
-             "scale": tf.transpose(_GROUP_SCALES[:, :3]), "zero": tf.transpose(_GROUP_ZEROS[:, :3])},
+            {
+                "packed_axis": 0,
+                "kernel": tf.reshape(_PACKED[:11], [11, 3]),
+                "scale": _GROUP_SCALES[:, :3],
+                "zero": _GROUP_ZEROS[:, :3],
+            },
+            {
+                "packed_axis": -1,
+                "transposed": True,
+                "kernel": tf.transpose(_PACKED[:11]),
+                "scale": tf.transpose(_GROUP_SCALES[:, :3]),
+                "zero": tf.transpose(_GROUP_ZEROS[:, :3]),
+            },
             {"activation_bits": 8},
             {"activation_bits": 8, "block_size": None, "scale": _GROUP_SCALES[0], "zero": _GROUP_ZEROS[0]},
-        ],  # fmt: skip
+        ],
         edge=[
             {"inputs": tf.zeros([0, 3, 21])},
-            {"inputs": tf.zeros([2, 0]), "kernel": tf.zeros([0, 3], tf.int8), "scale": tf.zeros([0, 5]),
-             "zero": tf.zeros([0, 5], tf.int8)},
+            {
+                "inputs": tf.zeros([2, 0]),
+                "kernel": tf.zeros([0, 3], tf.int8),
+                "scale": tf.zeros([0, 5]),
+                "zero": tf.zeros([0, 5], tf.int8),
+            },
             {"kernel": tf.zeros([21, 0], tf.int8), "scale": tf.zeros([3, 0]), "zero": tf.zeros([3, 0], tf.int8)},
-        ],  # fmt: skip
+        ],
         bad=[
             ({"inputs": tf.zeros([2, 20])}, r"kernel must be \[depth, pairs of columns\]"),
             ({"kernel": _PACKED[:, :2]}, r"kernel must be \[depth, pairs of columns\]"),

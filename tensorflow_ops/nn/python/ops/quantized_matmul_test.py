@@ -153,9 +153,7 @@ class KerasTest(tf.test.TestCase, parameterized.TestCase):
             )
         self._same(y, layer(x, reverse=True), 1e-6)
 
-    @parameterized.product(
-        depth=[64, 41], tied=[True, False], rows=[1, 12], options=[(-1, None), (-1, 8), (32, None)]
-    )
+    @parameterized.product(depth=[64, 41], tied=[True, False], rows=[1, 12], options=[(-1, None), (-1, 8), (32, None)])
     @_KERAS_3_15
     def test_reversible_embedding_int4(self, depth, tied, rows, options):
         block_size, activation_bits = options
@@ -170,9 +168,10 @@ class KerasTest(tf.test.TestCase, parameterized.TestCase):
         if not tied:
             kernel, scale = layer.reverse_embeddings, layer.reverse_embeddings_scale
             zero = layer.reverse_embeddings_zero if block_size > 0 else None  # floats
+        more = {"zero": zero, "block_size": block_size} if block_size > 0 else {}
         y = tfo.nn.quantized_matmul(
-            x, kernel, scale if block_size > 0 else 1 / scale, zero=zero, bits=4, transposed=tied,
-            packed_axis=-1 if tied else 0, block_size=block_size if block_size > 0 else None, activation_bits=activation_bits,
+            x, kernel, scale if block_size > 0 else 1 / scale, bits=4, transposed=tied,
+            packed_axis=-1 if tied else 0, activation_bits=activation_bits, **more,
         )  # fmt: skip
         self._same(y, layer(x, reverse=True))
 

@@ -27,8 +27,8 @@ constexpr int64_t kChunkRows = 256, kTileRows = 64;
 
 template <typename C>
 StoredBytes BytesOf(const QuantizedWeights<C>& w) {
-  const bool along = w.pairs == (w.transposed ? NibblePairs::kDepth
-                                              : NibblePairs::kColumns);
+  const bool along =
+      w.pairs == (w.transposed ? NibblePairs::kDepth : NibblePairs::kColumns);
   const StoredPairs pairs = w.pairs == NibblePairs::kNone ? StoredPairs::kNone
                             : along ? StoredPairs::kAlong
                                     : StoredPairs::kAcross;
@@ -227,8 +227,8 @@ C QuantizeRow(const T* row, int64_t n, C* to) {
   return 1 / scale;
 }
 
-// Blocks of the depth, or nothing if groups are scattered: blocks would be short,
-// or cut a byte.
+// Blocks of the depth, or nothing if groups are scattered: blocks would be
+// short, or cut a byte.
 template <typename C>
 std::vector<DepthBlock> DepthBlocks(const QuantizedWeights<C>& w) {
   std::vector<DepthBlock> blocks;
@@ -312,8 +312,7 @@ void MultiplyStrips(const Cpu& cpu, const DirectProduct& p, bool in_panels,
         const DepthBlock& block = p.blocks[b];
         if (has_zero && block.group != group_of_zeros) {
           for (int64_t i = 0; i < count; ++i) {
-            zeros.data()[i] =
-                static_cast<float>(ZeroOf(w, block.group, n + i));
+            zeros.data()[i] = static_cast<float>(ZeroOf(w, block.group, n + i));
           }
           group_of_zeros = block.group;
         }
@@ -414,15 +413,16 @@ void MultiplyColumnPanels(const Cpu& cpu, const DirectProduct& p,
               bytes, n + i, block.begin, block.depth,
               unpacked.data() + i * kBlockDepth);
           zeros[i] = static_cast<float>(ZeroOf(w, block.group, n + i));
-          if (w.groups > 1) scales[i] = w.scale[(n + i) * w.groups + block.group];
+          if (w.groups > 1)
+            scales[i] = w.scale[(n + i) * w.groups + block.group];
         }
         TFO_DISPATCH(PackPanels<float, float>)
         (unpacked.data(), 1, kBlockDepth, depth, count, panels.data());
         for (int64_t m = 0; m < p.rows; m += kTileRows) {
           const int64_t rows = std::min(kTileRows, p.rows - m);
           TFO_DISPATCH(PackTile<float, float>)
-          (inputs.x.data() + m * inputs.stride + b * kBlockDepth,
-           inputs.stride, rows, depth, tile.data());
+          (inputs.x.data() + m * inputs.stride + b * kBlockDepth, inputs.stride,
+           rows, depth, tile.data());
           TFO_DISPATCH(MultiplyTile<float>)
           (tile.data(), rows, depth, panels.data(), RoundUp(count, panel),
            false, products.data(), kUnit);
@@ -471,17 +471,17 @@ void DotColumns(const Cpu& cpu, const DirectProduct& p, const Finish& finish) {
       for (int64_t m = 0; m < p.rows; m += kDirectRows) {
         const int64_t rows = std::min(kDirectRows, p.rows - m);
         TFO_DISPATCH(DotStoredRows)
-        (bytes, n, x.data() + m * stride, stride, rows, count,
-         p.blocks.data(), num_blocks, w.groups > 1 ? w.scale : nullptr,
-         w.groups, kExact, sums, kUnit);
+        (bytes, n, x.data() + m * stride, stride, rows, count, p.blocks.data(),
+         num_blocks, w.groups > 1 ? w.scale : nullptr, w.groups, kExact, sums,
+         kUnit);
         for (int64_t i = 0; i < rows; ++i) {
           const float* const of_row = &x_sums[(m + i) * w.groups];
           if (!kExact && has_zero && w.groups > 1) {
             if constexpr (!kExact) {
               TFO_DISPATCH(SubtractZeros)
-              (w.zero != nullptr ? w.zero + n * w.groups : nullptr,
-               w.is_signed, static_cast<float>(OffsetOf(w)),
-               w.scale + n * w.groups, of_row, w.groups, count, sums[i]);
+              (w.zero != nullptr ? w.zero + n * w.groups : nullptr, w.is_signed,
+               static_cast<float>(OffsetOf(w)), w.scale + n * w.groups, of_row,
+               w.groups, count, sums[i]);
             }
           } else if (has_zero) {
             for (int64_t j = 0; j < count; ++j) {
@@ -612,11 +612,11 @@ Error QuantizedMatmulGrad(const Cpu& cpu,
                                w.columns, w.depth, w.transposed};
     T* const to = args.d_inputs + first * w.depth;
     MultiplyPanels<C>(cpu, product, unpacker,
-                   args.d_outputs + first * w.columns,
-                   [&](int64_t m, int64_t k, int64_t count, const C* sums) {
-                     TFO_DISPATCH(NarrowArray<T>)
-                     (sums, to + m * w.depth + k, count);
-                   });
+                      args.d_outputs + first * w.columns,
+                      [&](int64_t m, int64_t k, int64_t count, const C* sums) {
+                        TFO_DISPATCH(NarrowArray<T>)
+                        (sums, to + m * w.depth + k, count);
+                      });
   }
   return nullptr;
 }

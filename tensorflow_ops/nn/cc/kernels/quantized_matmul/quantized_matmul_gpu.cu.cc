@@ -85,8 +85,8 @@ __global__ void __launch_bounds__(kThreads)
     const int64_t first = i / p.columns * kRows, n = i % p.columns;
     Sum sums[kRows] = {};
     for (int64_t k = lane; k < p.depth; k += kSharing) {
-      const Sum weight = kTransposed ? WeightAt<Sum>(w, n, k)
-                                     : WeightAt<Sum>(w, k, n);
+      const Sum weight =
+          kTransposed ? WeightAt<Sum>(w, n, k) : WeightAt<Sum>(w, k, n);
 #pragma unroll
       for (int m = 0; m < kRows; ++m) {
         if (first + m >= p.rows) break;
@@ -177,7 +177,7 @@ Error QuantizedMatmul(const Gpu& gpu, const QuantizedMatmulArgs<T>& args) {
     return EnqueueProduct<false, C>(
         gpu, w,
         GpuProduct<T, T>{args.rows, w.depth, w.columns, args.inputs, nullptr,
-                      args.outputs});
+                         args.outputs});
   }
   C* const factors = static_cast<C*>(gpu.scratch);
   C* const integers = factors + args.rows;
@@ -185,7 +185,7 @@ Error QuantizedMatmul(const Gpu& gpu, const QuantizedMatmulArgs<T>& args) {
                              args, integers, factors);
   if (error != nullptr) return error;
   const GpuProduct<T, C> product{args.rows, w.depth, w.columns,
-                              integers,  factors, args.outputs};
+                                 integers,  factors, args.outputs};
   return w.groups == 1 ? EnqueueProduct<false, uint32_t>(gpu, w, product)
                        : EnqueueProduct<false, C>(gpu, w, product);
 }
@@ -197,7 +197,7 @@ Error QuantizedMatmulGrad(const Gpu& gpu,
   return EnqueueProduct<true, Accumulator<T>>(
       gpu, w,
       GpuProduct<T, T>{args.rows, w.columns, w.depth, args.d_outputs, nullptr,
-                    args.d_inputs});
+                       args.d_inputs});
 }
 
 TFO_INSTANTIATE_ALGORITHM(QuantizedMatmul, Gpu, QuantizedMatmulArgs);

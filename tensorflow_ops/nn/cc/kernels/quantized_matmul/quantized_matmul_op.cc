@@ -18,12 +18,12 @@ class QuantizedMatmulOpBase : public OpKernel {
                    CheckValueType(ctx, DataTypeOf<Accumulator<T>>::kValue));
     OP_REQUIRES_OK(ctx, ctx->GetAttr("block_size", &block_size_));
     OP_REQUIRES_OK(ctx, ctx->GetAttr("transposed", &transposed_));
-    OP_REQUIRES_OK(ctx, ReadEnum<NibblePairs>(
-                            ctx, "pairs",
-                            {{"none", NibblePairs::kNone},
-                             {"columns", NibblePairs::kColumns},
-                             {"depth", NibblePairs::kDepth}},
-                            &pairs_));
+    OP_REQUIRES_OK(ctx,
+                   ReadEnum<NibblePairs>(ctx, "pairs",
+                                         {{"none", NibblePairs::kNone},
+                                          {"columns", NibblePairs::kColumns},
+                                          {"depth", NibblePairs::kDepth}},
+                                         &pairs_));
     ::tensorflow::DataType kernel;
     OP_REQUIRES_OK(ctx, ctx->GetAttr("Tkernel", &kernel));
     is_signed_ = kernel == ::tensorflow::DT_INT8;
@@ -53,8 +53,8 @@ class QuantizedMatmulOpBase : public OpKernel {
         const int32_t group = weights->group_of[k];
         if (group < 0 || group >= weights->groups) {
           return absl::InvalidArgumentError(
-              absl::StrCat("group_index[", k, "] is ", group,
-                           ", expected [0, ", weights->groups - 1, "]"));
+              absl::StrCat("group_index[", k, "] is ", group, ", expected [0, ",
+                           weights->groups - 1, "]"));
         }
       }
     }
@@ -87,10 +87,10 @@ class QuantizedMatmulOp : public QuantizedMatmulOpBase<Device, T> {
     args.inputs = Data<T>(inputs);
     args.outputs = Data<T>(outputs);
     OP_REQUIRES_OK(
-        ctx, RunWithScratch<Device>(
-                 ctx,
-                 [&](const Gpu&) { return QuantizedMatmulScratchBytes(args); },
-                 [&](const Device& d) { return QuantizedMatmul(d, args); }));
+        ctx,
+        RunWithScratch<Device>(
+            ctx, [&](const Gpu&) { return QuantizedMatmulScratchBytes(args); },
+            [&](const Device& d) { return QuantizedMatmul(d, args); }));
   }
 
  private:

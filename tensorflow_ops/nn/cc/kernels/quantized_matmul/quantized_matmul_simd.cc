@@ -12,13 +12,11 @@ typedef uint8_t ByteVector __attribute__((vector_size(kFloats)));
 template <bool kSigned>
 TFO_INLINE IntVector Widened(const uint8_t* from) {
 #if defined(__AVX512F__)
-  const __m128i bytes =
-      _mm_loadu_si128(reinterpret_cast<const __m128i*>(from));
+  const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from));
   return reinterpret_cast<IntVector>(kSigned ? _mm512_cvtepi8_epi32(bytes)
                                              : _mm512_cvtepu8_epi32(bytes));
 #elif defined(__AVX2__)
-  const __m128i bytes =
-      _mm_loadl_epi64(reinterpret_cast<const __m128i*>(from));
+  const __m128i bytes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(from));
   return reinterpret_cast<IntVector>(kSigned ? _mm256_cvtepi8_epi32(bytes)
                                              : _mm256_cvtepu8_epi32(bytes));
 #else
@@ -62,7 +60,8 @@ TFO_INLINE void ForFormat(const StoredBytes& bytes, const Body& body) {
   const auto with_sign = [&](auto is_signed) {
     switch (bytes.pairs) {
       case StoredPairs::kNone:
-        return body(is_signed, Constant<static_cast<int>(StoredPairs::kNone)>());
+        return body(is_signed,
+                    Constant<static_cast<int>(StoredPairs::kNone)>());
       case StoredPairs::kAlong:
         return body(is_signed,
                     Constant<static_cast<int>(StoredPairs::kAlong)>());
@@ -103,8 +102,7 @@ constexpr float PowerOf(int index) {
 template <int kIndex>
 TFO_INLINE FloatVector NumberOf(Bits32 words) {
   const Bits32 half = kIndex < 4 ? words : words >> 16;
-  return ToFloat(
-      reinterpret_cast<IntVector>(half & (15u << 4 * (kIndex % 4))));
+  return ToFloat(reinterpret_cast<IntVector>(half & (15u << 4 * (kIndex % 4))));
 }
 
 // Calls body(Constant<i>) for i from kFirst to kFirst + kCount - 1.
@@ -165,8 +163,8 @@ TFO_INLINE void MultiplyBytes(const uint8_t* from, int64_t stride,
   }
 }
 
-// Lane i of vector j moves to place i * kVectors + j of all lanes; kVectors is a
-// power of two. Transpose does so with as many vectors as lanes.
+// Lane i of vector j moves to place i * kVectors + j of all lanes; kVectors is
+// a power of two. Transpose does so with as many vectors as lanes.
 template <int kVectors, typename V>
 TFO_INLINE void InterleaveAll(V* v) {
 #pragma GCC unroll 4
@@ -182,8 +180,8 @@ TFO_INLINE void InterleaveAll(V* v) {
   }
 }
 
-// Vectors of sums that a vector of words has: of columns i, i + 8, ... or, where
-// neighbors are of the depth, of columns i, i + 4, ...
+// Vectors of sums that a vector of words has: of columns i, i + 8, ... or,
+// where neighbors are of the depth, of columns i, i + 4, ...
 template <StoredPairs kPairs>
 constexpr int kWordVectors = kPairs == StoredPairs::kAlong ? 8 : 4;
 
@@ -263,7 +261,8 @@ TFO_INLINE void MultiplyWords(const uint8_t* from, int64_t stride,
 template <StoredPairs kPairs>
 TFO_INLINE void OrderSums(int64_t n, float* products) {
   constexpr int kCount = kWordVectors<kPairs>;
-  for (int64_t at = 0; at < n; at += kCount * kFloats, products += kCount * kFloats) {
+  for (int64_t at = 0; at < n;
+       at += kCount * kFloats, products += kCount * kFloats) {
     FloatVector v[kCount];
     ForConstants<0, kCount>([&](auto index) {
       constexpr int kI = decltype(index)::kValue;
@@ -283,7 +282,8 @@ TFO_INLINE void MultiplyStrips(const uint8_t* from, int64_t stride,
                                int64_t columns, float* products,
                                int64_t products_stride) {
   constexpr bool kBytes = kPairs == StoredPairs::kNone;
-  constexpr int kDepth = kPairs == StoredPairs::kAcross ? 2 * kByteRows : kByteRows;
+  constexpr int kDepth =
+      kPairs == StoredPairs::kAcross ? 2 * kByteRows : kByteRows;
   constexpr int kPerByte = kPairs == StoredPairs::kAlong ? 2 : 1;
   constexpr int kLoads = 8 / (kRows == 3 ? 4 : kRows);
   // Columns of a vector of bytes or words.
@@ -368,8 +368,8 @@ TFO_INLINE void DotTile(const StoredBytes& bytes, int64_t column,
     FloatVector sums[kRows][kColumns] = {};
     const int64_t offset = blocks[b].begin / kPerByte;
     const int64_t depth = (blocks[b].depth + kPerByte - 1) / kPerByte;
-    const auto step = [&](int64_t k, const auto& load)
-                          __attribute__((always_inline)) {
+    const auto step = [&](int64_t k,
+                          const auto& load) __attribute__((always_inline)) {
 #pragma GCC unroll 8
       for (int i = 0; i < kRowsOfBytes; ++i) {
         const auto v = load(rows[i] + offset + k);
@@ -408,7 +408,8 @@ TFO_INLINE void DotTile(const StoredBytes& bytes, int64_t column,
     int64_t k = 0;
     for (; k + kStep <= depth; k += kStep) step(k, whole);
     if (k < depth) {
-      // x is zero beyond the block, where bytes may be another block's or row's.
+      // x is zero beyond the block, where bytes may be another block's or
+      // row's.
       step(k, [&](const uint8_t* from) {
         const int64_t left = bytes.end - from;
         if (left >= kStep) return whole(from);
@@ -431,10 +432,9 @@ TFO_INLINE void DotTile(const StoredBytes& bytes, int64_t column,
           totals[m][i] += reinterpret_cast<Bits32>(
               __builtin_convertvector(sums[m][i], IntVector));
         } else if (scale != nullptr) {
-          totals[m][i] =
-              MulAdd(sums[m][i],
-                     Broadcast<FloatVector>(scales[i][blocks[b].group]),
-                     totals[m][i]);
+          totals[m][i] = MulAdd(
+              sums[m][i], Broadcast<FloatVector>(scales[i][blocks[b].group]),
+              totals[m][i]);
         } else {
           totals[m][i] += sums[m][i];
         }
@@ -478,8 +478,7 @@ void UnpackRow(const StoredBytes& bytes, int64_t row, int64_t first,
         const Halves halves = HalvesOf<kSigned>(v);
         if constexpr (kPairs == StoredPairs::kAlong) {
           Store(InterleaveLow(halves.low, halves.high), raw + 2 * i);
-          Store(InterleaveHigh(halves.low, halves.high),
-                raw + 2 * i + kFloats);
+          Store(InterleaveHigh(halves.low, halves.high), raw + 2 * i + kFloats);
         } else {
           Store(is_high ? halves.high : halves.low, raw + i);
         }
@@ -524,7 +523,8 @@ void UnpackPanels(const StoredBytes& bytes, int64_t row, int64_t column,
     constexpr int kPerByte = kPairs == StoredPairs::kAlong ? 2 : 1;
     constexpr int kColumns =
         kPairs == StoredPairs::kNone ? kPanel : kWordBytes * kPerByte;
-    const uint8_t* from = bytes.data + (kAcross ? row / 2 : row) * bytes.stride +
+    const uint8_t* from = bytes.data +
+                          (kAcross ? row / 2 : row) * bytes.stride +
                           column / kPerByte;
     const int64_t ahead = kRowsAhead * bytes.stride;
     for (int64_t k = 0; k < depth; k += kAcross ? 2 : 1, from += bytes.stride) {
@@ -538,11 +538,11 @@ void UnpackPanels(const StoredBytes& bytes, int64_t row, int64_t column,
           const bool whole = valid >= kPanel;
 #pragma GCC unroll 2
           for (int i = 0; i < kPanel; i += kFloats) {
-            Store(ToFloat(whole ? Widened<kSigned>(here + i)
-                          : valid > i
-                              ? WidenedFirst<kSigned>(here + i, valid - i)
-                              : IntVector{}),
-                  to + i);
+            Store(
+                ToFloat(whole       ? Widened<kSigned>(here + i)
+                        : valid > i ? WidenedFirst<kSigned>(here + i, valid - i)
+                                    : IntVector{}),
+                to + i);
           }
         } else {
           const Bits32 words = valid < kWordBytes
@@ -599,7 +599,8 @@ int64_t UnpackArranged(const StoredBytes& bytes, int64_t row, int64_t first,
     constexpr bool kAcross = kPairs == StoredPairs::kAcross;
     constexpr int kPerByte = kPairs == StoredPairs::kAlong ? 2 : 1;
     constexpr int kStep = kPairs == StoredPairs::kNone ? kFloats : kWordBytes;
-    const uint8_t* from = bytes.data + (kAcross ? row / 2 : row) * bytes.stride +
+    const uint8_t* from = bytes.data +
+                          (kAcross ? row / 2 : row) * bytes.stride +
                           first / kPerByte;
     const int shift = kAcross && row % 2 == 1 ? 4 : 0;
     for (; written < depth; written += kStep * kPerByte, from += kStep) {
@@ -684,20 +685,21 @@ void AddProducts(const float* products, const float* zero, float x_sum,
     FloatVector v = part.Load(products + at, 0);
     if (zero != nullptr) v = MulAdd(part.Load(zero + at, 0), x, v);
     const FloatVector sum = part.Load(sums + at, 0);
-    part.Store(scale != nullptr ? MulAdd(v, part.Load(scale + at, 0), sum)
-                                : sum + v,
-               sums + at);
+    part.Store(
+        scale != nullptr ? MulAdd(v, part.Load(scale + at, 0), sum) : sum + v,
+        sums + at);
   });
 }
 
 void AddIntegers(const float* products, const float* zero, float x_sum,
                  int64_t n, int32_t* sums) {
   for (int64_t i = 0; i < n; ++i) {
-    const float v = zero != nullptr ? products[i] - zero[i] * x_sum
-                                    : products[i];
+    const float v =
+        zero != nullptr ? products[i] - zero[i] * x_sum : products[i];
     // Unsigned, so that overflow is defined.
-    sums[i] = static_cast<int32_t>(static_cast<uint32_t>(sums[i]) +
-                                   static_cast<uint32_t>(static_cast<int32_t>(v)));
+    sums[i] =
+        static_cast<int32_t>(static_cast<uint32_t>(sums[i]) +
+                             static_cast<uint32_t>(static_cast<int32_t>(v)));
   }
 }
 
@@ -717,14 +719,14 @@ void SubtractZeros(const uint8_t* zero, bool is_signed, float offset,
                                  : WidenedFirst<false>(from, part.n));
         }
       }
-      sum = MulAdd(part.Load(scale + at, 0) * v, part.Load(x_sums + at, 0),
-                   sum);
+      sum =
+          MulAdd(part.Load(scale + at, 0) * v, part.Load(x_sums + at, 0), sum);
     });
     sums[n] -= SumLanes(sum);
   }
 }
 
-#define TFO_INSTANTIATE(C)                                              \
+#define TFO_INSTANTIATE(C)                                             \
   template void ScaleRow<C>(const float*, const C*, const C*, int64_t, \
                             int64_t, int64_t, C*)
 TFO_INSTANTIATE(float);

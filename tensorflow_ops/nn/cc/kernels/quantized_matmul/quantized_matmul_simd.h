@@ -1,5 +1,5 @@
-// Inner loops of quantized_matmul.h. A stored row is a row of the kernel's bytes
-// [depth, columns] or [columns, depth], unpacked.
+// Inner loops of quantized_matmul.h. A stored row is a row of the kernel's
+// bytes [depth, columns] or [columns, depth], unpacked.
 #ifndef TENSORFLOW_OPS_NN_CC_KERNELS_QUANTIZED_MATMUL_QUANTIZED_MATMUL_SIMD_H_
 #define TENSORFLOW_OPS_NN_CC_KERNELS_QUANTIZED_MATMUL_QUANTIZED_MATMUL_SIMD_H_
 
@@ -9,8 +9,8 @@
 
 namespace tfo {
 
-// How bytes hold numbers. kAlong: a byte has neighbors of a stored row, kAcross:
-// neighbors of a stored column.
+// How bytes hold numbers. kAlong: a byte has neighbors of a stored row,
+// kAcross: neighbors of a stored column.
 enum class StoredPairs { kNone, kAlong, kAcross };
 struct StoredBytes {
   const uint8_t* data;
@@ -38,15 +38,16 @@ TFO_PER_CPU_LEVEL(
                    int64_t count, float* raw);
 
     // to[i] = (raw[i] - zero[i]) * scale[i], in panels of `panel` values that
-    // are panel_stride apart and have room for whole vectors. scale may be null.
+    // are panel_stride apart and have room for whole vectors. scale may be
+    // null.
     template <typename C>
     void ScaleRow(const float* raw, const C* zero, const C* scale,
                   int64_t count, int64_t panel, int64_t panel_stride, C* to);
 
-    // products [rows][columns] = x [rows][depth] * raw numbers [depth][columns],
-    // where stored rows are the depth, from `row` and `column` on; rows <=
-    // kDirectRows. Rows of products are `products_stride` apart and have room
-    // for whole vectors.
+    // products [rows][columns] = x [rows][depth] * raw numbers
+    // [depth][columns], where stored rows are the depth, from `row` and
+    // `column` on; rows <= kDirectRows. Rows of products are `products_stride`
+    // apart and have room for whole vectors.
     void MultiplyStoredRows(const StoredBytes& bytes, int64_t row,
                             int64_t column, const float* x, int64_t x_stride,
                             int64_t rows, int64_t depth, int64_t columns,
@@ -54,15 +55,15 @@ TFO_PER_CPU_LEVEL(
 
     // Writes raw numbers [depth][columns] of stored rows, of which `depth` is
     // even where pairs are kAcross, as panels for MultiplyTile. Products with
-    // them have another order of columns, and factors, until OrderProducts; both
-    // handle WordColumns columns at a time.
+    // them have another order of columns, and factors, until OrderProducts;
+    // both handle WordColumns columns at a time.
     int64_t WordColumns(StoredPairs pairs);
     void UnpackPanels(const StoredBytes& bytes, int64_t row, int64_t column,
                       int64_t depth, int64_t columns, float* panels);
     void OrderProducts(StoredPairs pairs, int64_t columns, float* products);
 
-    // Where stored rows are columns of W, writes the x of a block in the order of
-    // the bytes' numbers, and divided by their factors. `to` has kBlockDepth
+    // Where stored rows are columns of W, writes the x of a block in the order
+    // of the bytes' numbers, and divided by their factors. `to` has kBlockDepth
     // values, zero before.
     void ArrangeBlock(StoredPairs pairs, const float* x, int64_t depth,
                       float* to);
@@ -73,13 +74,13 @@ TFO_PER_CPU_LEVEL(
 
     // The same where stored rows are columns of W, for all blocks of the depth.
     // x has rows of arranged blocks of kBlockDepth values. Sums over blocks of
-    // the products times scale [column][groups]; null: of the products, and with
-    // `exact` as int32.
-    void DotStoredRows(const StoredBytes& bytes, int64_t column,
-                       const float* x, int64_t x_stride, int64_t rows,
-                       int64_t columns, const DepthBlock* blocks,
-                       int64_t num_blocks, const float* scale, int64_t groups,
-                       bool exact, void* sums, int64_t sums_stride);
+    // the products times scale [column][groups]; null: of the products, and
+    // with `exact` as int32.
+    void DotStoredRows(const StoredBytes& bytes, int64_t column, const float* x,
+                       int64_t x_stride, int64_t rows, int64_t columns,
+                       const DepthBlock* blocks, int64_t num_blocks,
+                       const float* scale, int64_t groups, bool exact,
+                       void* sums, int64_t sums_stride);
 
     // sums += (products - zero * x_sum) * scale; a null scale is 1, a null
     // zero 0.
@@ -89,8 +90,8 @@ TFO_PER_CPU_LEVEL(
     void AddIntegers(const float* products, const float* zero, float x_sum,
                      int64_t n, int32_t* sums);
 
-    // sums [columns] -= the sum over groups of (zero + offset) * scale * x_sums;
-    // zero may be null.
+    // sums [columns] -= the sum over groups of (zero + offset) * scale *
+    // x_sums; zero may be null.
     void SubtractZeros(const uint8_t* zero, bool is_signed, float offset,
                        const float* scale, const float* x_sums, int64_t groups,
                        int64_t columns, float* sums);)

@@ -42,8 +42,7 @@ struct Problem {
 
   int64_t Group(int64_t k) const { return group_of.empty() ? 0 : group_of[k]; }
   int64_t InScale(int64_t g, int64_t n) const {
-    return format.transposed ? n * weights.groups + g
-                             : g * weights.columns + n;
+    return format.transposed ? n * weights.groups + g : g * weights.columns + n;
   }
   double Weight(int64_t k, int64_t n) const {
     const int64_t g = Group(k);
@@ -64,7 +63,8 @@ Problem<T> MakeProblem(const Format& f, int64_t rows, int64_t depth,
   int64_t groups = 1;
   if (f.groups != Groups::kNone) {
     const int64_t block = f.groups == Groups::kUnevenBlocks ? 48 : 32;
-    groups = (depth + block - 1) / block + (f.groups == Groups::kBlocks ? 0 : 1);
+    groups =
+        (depth + block - 1) / block + (f.groups == Groups::kBlocks ? 0 : 1);
     for (int64_t k = 0; k < depth; ++k) p.group_of.push_back(k / block);
     if (f.groups == Groups::kScattered) {
       std::shuffle(p.group_of.begin(), p.group_of.end(), random);
@@ -188,8 +188,7 @@ void CheckOutputs(const Device& device, const Problem<T>& p, bool quantize) {
 template <typename T, typename Device>
 void CheckGradient(const Device& device, const Problem<T>& p) {
   const int64_t depth = p.weights.depth, columns = p.weights.columns;
-  const GpuVector<T> d_outputs =
-      ToGpu(RandomValues<T>(p.rows * columns, 9));
+  const GpuVector<T> d_outputs = ToGpu(RandomValues<T>(p.rows * columns, 9));
   std::vector<double> expected;
   for (int64_t m = 0; m < p.rows; ++m) {
     for (int64_t k = 0; k < depth; ++k) {
@@ -273,9 +272,8 @@ TFO_TEST(QuantizedMatmul, EmptySizesGiveZeros) {
 
 TFO_CUDA_TEST(QuantizedMatmul, CudaMatchesTheDefinition) {
   ForFormats([](const Format& f) {
-    testing::ForTypes([&](auto type) {
-      Check<decltype(type), Gpu>(f, 5, 67, 35);
-    });
+    testing::ForTypes(
+        [&](auto type) { Check<decltype(type), Gpu>(f, 5, 67, 35); });
     Check<float, Gpu>(f, 0, 5, 3);
     Check<float, Gpu>(f, 2, 0, 3);
   });
@@ -305,10 +303,10 @@ void CheckIntegers(const Format& f, int64_t rows, int64_t depth,
       uint32_t sum = 0;
       for (int64_t k = 0; k < depth; ++k) {
         const int64_t at = f.transposed ? n * depth + k : k * 9 + n;
-        const int32_t q = f.is_signed ? static_cast<int8_t>(p.kernel[at])
-                                      : p.kernel[at];
-        const auto x = static_cast<int32_t>(std::nearbyint(
-            Round<T>(Widen(p.inputs[m * depth + k]) * s)));
+        const int32_t q =
+            f.is_signed ? static_cast<int8_t>(p.kernel[at]) : p.kernel[at];
+        const auto x = static_cast<int32_t>(
+            std::nearbyint(Round<T>(Widen(p.inputs[m * depth + k]) * s)));
         sum += static_cast<uint32_t>(q * x);
       }
       const C value = static_cast<C>(static_cast<int32_t>(sum)) * (1 / s);
@@ -320,8 +318,8 @@ void CheckIntegers(const Format& f, int64_t rows, int64_t depth,
 TFO_TEST(QuantizedMatmul, SumsOfIntegersAreExact) {
   for (const bool transposed : {false, true}) {
     for (const bool is_signed : {false, true}) {
-      const Format f{8,         NibblePairs::kNone, transposed,
-                     is_signed, false,              Groups::kNone};
+      const Format f{8,     NibblePairs::kNone, transposed, is_signed,
+                     false, Groups::kNone};
       for (const int64_t rows : {1, 9}) {
         CheckIntegers<float>(f, rows, 1000);
         CheckIntegers<float>(f, rows, 200000);
@@ -341,10 +339,9 @@ template <typename Device>
 void CheckNotFinite(const Device& device) {
   for (const int64_t rows : {3, 12}) {
     for (const bool transposed : {false, true}) {
-      Problem<float> p =
-          MakeProblem<float>({4, NibblePairs::kColumns, transposed, true, false,
-                              Groups::kBlocks},
-                             rows, 40, 20);
+      Problem<float> p = MakeProblem<float>(
+          {4, NibblePairs::kColumns, transposed, true, false, Groups::kBlocks},
+          rows, 40, 20);
       std::fill_n(p.inputs.begin(), 40, 0.0f);
       p.inputs[40 + 3] = std::numeric_limits<float>::infinity();
       p.inputs[80 + 5] = std::numeric_limits<float>::quiet_NaN();
@@ -372,8 +369,8 @@ TFO_CUDA_TEST(QuantizedMatmul, CudaWeightsOfNoGroupAreZero) {
     without.group_of[7] = bad;
     Problem<float> zeros = p;
     for (int64_t m = 0; m < 3; ++m) zeros.inputs[m * 40 + 7] = 0;
-    TFO_EXPECT(HaveSameBits(Run(Gpu(), without, false),
-                            Run(Gpu(), zeros, false)));
+    TFO_EXPECT(
+        HaveSameBits(Run(Gpu(), without, false), Run(Gpu(), zeros, false)));
   }
 }
 
