@@ -188,6 +188,49 @@ class KerasTest(tf.test.TestCase, parameterized.TestCase):
 
 
 class QuantizedMatmulTest(tf.test.TestCase, parameterized.TestCase):
+    @parameterized.product(
+        kernel=["int8", "uint8"],
+        packed_axis=[None, 0, 1],  # None: 8 bits
+        transposed=[False, True],
+        groups=["none", "blocks", "ordered", "scattered"],
+        activation_bits=[None, 8],
+    )
+    def test_layouts(self, kernel, packed_axis, transposed, groups, activation_bits):
+        """Each layout is its definition, for few rows and many."""
+        depth, columns, block = 77, 21, 32
+        bits = 8 if packed_axis is None else 4
+        low = -(2 ** (bits - 1)) if kernel == "int8" else 0
+        group = np.zeros(depth, int) if groups == "none" else np.arange(depth) // block
+        if groups == "scattered":
+            group = _RNG.permutation(group)
+        q = _RNG.integers(low, low + 2**bits, [depth, columns])
+        zero = _RNG.integers(low, low + 2**bits, [group.max() + 1, columns])
+        scale = _RNG.uniform(0.01, 0.02, zero.shape)
+        weights = (q - zero[group]) * scale[group]
+        stored = q.T if transposed else q
+        if packed_axis is not None:
+            even = np.pad(stored, [(0, axis == packed_axis and n % 2) for axis, n in enumerate(stored.shape)]) & 15
+            first, second = (np.take(even, range(i, even.shape[packed_axis], 2), packed_axis) for i in (0, 1))
+            stored = first | second << 4
+        options = {
+            "blocks": {"block_size": block},
+            "ordered": {"group_index": group},
+            "scattered": {"group_index": group.astype("float32")},
+        }.get(groups, {})
+        for rows in (1, 13):
+            x = _RNG.normal(size=[rows, depth]).astype("float32")
+            factor = 1
+            expected = x.astype(float)
+            if activation_bits:
+                factor = np.float32(127) / (np.abs(x).max(1, keepdims=True) + np.float32(1e-7))
+                expected = np.round(x * factor).astype(float)
+            y = tfo.nn.quantized_matmul(
+                x, stored.astype("uint8").view(kernel), scale.T if transposed else scale,
+                zero=(zero.T if transposed else zero).astype(kernel), bits=bits, transposed=transposed,
+                packed_axis=packed_axis, activation_bits=activation_bits, **options,
+            )  # fmt: skip
+            self.assertAllClose(y, expected @ weights / factor, rtol=2e-5, atol=2e-4)
+
     def test_ranks(self):
         kernel, scale = tf.ones([5, 3], tf.int8), tf.ones([3])
         self.assertAllClose(tfo.nn.quantized_matmul(tf.ones([5]), kernel, scale), [5.0] * 3)
