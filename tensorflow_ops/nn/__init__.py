@@ -18,6 +18,7 @@ from tensorflow_ops.nn.python.ops.deform_conv import deform_conv2d
 from tensorflow_ops.nn.python.ops.deformable_attention import multiscale_deformable_attention
 from tensorflow_ops.nn.python.ops.gaussian_kl import gaussian_kl
 from tensorflow_ops.nn.python.ops.linear_cross_entropy import linear_cross_entropy
+from tensorflow_ops.nn.python.ops.quantized_matmul import quantized_matmul
 from tensorflow_ops.nn.python.ops.rnnt_loss import rnnt_loss
 from tensorflow_ops.nn.python.ops.softmax import log_prob_from_logits, softmax, softmax_entropy
 from tensorflow_ops.nn.python.ops.update_cache import update_cache
@@ -36,6 +37,7 @@ __all__ = [
     "linear_cross_entropy",
     "log_prob_from_logits",
     "multiscale_deformable_attention",
+    "quantized_matmul",
     "rnnt_loss",
     "softmax",
     "softmax_cross_entropy",

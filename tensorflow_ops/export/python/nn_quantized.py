@@ -1,0 +1,58 @@
+"""Composition of quantized_matmul, whose float weights [depth, columns] are in memory."""
+
+import tensorflow as tf
+
+from tensorflow_ops.export.python.compositions import composition
+from tensorflow_ops.export.python.nn import NAN, expand, finite, widened, zero_if
+
+
+def _numbers(kernel, pairs, transposed, count):
+    """Returns the numbers of a kernel as int32, of which an axis has `count`."""
+    numbers = tf.cast(kernel, tf.int32)
+    if pairs == "none":
+        return numbers
+    axis = 0 if (pairs == "columns") == transposed else 1
+    low, high = tf.math.floormod(numbers, 16), numbers // 16
+    if kernel.dtype == tf.int8:
+        low -= 16 * tf.cast(low >= 8, tf.int32)
+    both = tf.stack([low, high], axis + 1)
+    shape = tf.shape(kernel)
+    if axis == 0:
+        return tf.reshape(both, tf.stack([2 * shape[0], shape[1]]))[:count]
+    return tf.reshape(both, tf.stack([shape[0], 2 * shape[1]]))[:, :count]
+
+
+def _quantized(inputs):
+    """Returns rows rounded to integers, and the factors [.., 1] of results."""
+    greatest = tf.reduce_max(tf.abs(inputs), -1, keepdims=True)
+    is_finite = tf.reduce_all(finite(inputs), -1, keepdims=True)
+    scale = 127 / (tf.maximum(zero_if(~is_finite, greatest), 0) + tf.constant(1e-7, inputs.dtype))
+    scaled = zero_if(~is_finite, inputs) * scale
+    # A scale that overflows makes zeros NaN.
+    scaled = tf.where(tf.math.is_nan(scaled), tf.zeros_like(scaled), scaled)
+    factor = 1 / widened(scale)
+    integers = widened(tf.clip_by_value(tf.round(scaled), -127, 127))
+    return integers, tf.where(is_finite, factor, tf.constant(NAN, factor.dtype))
+
+
+@composition("QuantizedMatmul", [None, 2, None, None, 1])
+def _quantized_matmul(inputs, kernel, scale, zero, group_index, *, block_size, transposed, pairs, quantize_inputs):
+    """Gives weights whose group is out of range 0, as a GPU does."""
+    depth = tf.shape(inputs)[-1]
+    columns = tf.shape(scale)[0 if transposed else -1]
+    axis = 1 if transposed else 0  # of groups
+    weights = _numbers(kernel, pairs, transposed, depth if pairs == "depth" else columns)
+    # Of one group, scale may have one dim.
+    groups = tf.size(scale) // tf.maximum(columns, 1)
+    shape = tf.stack([columns, groups] if transposed else [groups, columns])
+    scale, zero = tf.reshape(scale, shape), [tf.reshape(z, shape) for z in zero]
+    group = group_index[0] if group_index else tf.range(depth) // (block_size or 2**31 - 1)
+    is_group = (group >= 0) & (group < groups)
+    group = zero_if(~is_group, group)
+    for z in zero:  # one, or none
+        weights -= tf.gather(tf.cast(z, tf.int32), group, axis=axis)
+    weights = tf.cast(weights, scale.dtype) * tf.gather(scale, group, axis=axis)
+    weights = zero_if(~expand(is_group, 1 - axis), weights)
+    x, factor = _quantized(inputs) if quantize_inputs else (widened(inputs), 1)
+    result = tf.tensordot(x, tf.transpose(weights) if transposed else weights, 1) * factor
+    return tf.cast(result, inputs.dtype)

@@ -1,0 +1,123 @@
+// The OpKernels of QuantizedMatmul and its gradient.
+#include "absl/strings/str_cat.h"
+#include "tensorflow_ops/core/cc/op_util.h"
+#include "tensorflow_ops/nn/cc/kernels/quantized_matmul/quantized_matmul.h"
+
+namespace tfo {
+namespace {
+
+using ::tensorflow::OpKernelConstruction;
+using ::tensorflow::OpKernelContext;
+using ::tensorflow::Tensor;
+
+template <typename Device, typename T>
+class QuantizedMatmulOpBase : public OpKernel {
+ public:
+  explicit QuantizedMatmulOpBase(OpKernelConstruction* ctx) : OpKernel(ctx) {
+    OP_REQUIRES_OK(ctx,
+                   CheckValueType(ctx, DataTypeOf<Accumulator<T>>::kValue));
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("block_size", &block_size_));
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("transposed", &transposed_));
+    OP_REQUIRES_OK(ctx,
+                   ReadEnum<NibblePairs>(ctx, "pairs",
+                                         {{"none", NibblePairs::kNone},
+                                          {"columns", NibblePairs::kColumns},
+                                          {"depth", NibblePairs::kDepth}},
+                                         &pairs_));
+    ::tensorflow::DataType kernel;
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("Tkernel", &kernel));
+    is_signed_ = kernel == ::tensorflow::DT_INT8;
+  }
+
+ protected:
+  // Reads the weights from input `first` on. `inputs` is [.., depth].
+  absl::Status ReadWeights(OpKernelContext* ctx, int first,
+                           const Tensor& inputs,
+                           QuantizedWeights<Accumulator<T>>* weights) const {
+    const Tensor& scale = ctx->input(first + 1);
+    const int of_columns = scale.dims() == 2 && !transposed_ ? 1 : 0;
+    *weights = {inputs.dim_size(inputs.dims() - 1),
+                scale.dim_size(of_columns),
+                scale.dims() == 2 ? scale.dim_size(1 - of_columns) : 1,
+                pairs_,
+                transposed_,
+                is_signed_,
+                Data<uint8_t>(ctx->input(first)),
+                Data<Accumulator<T>>(scale),
+                OptionalData<uint8_t>(ctx, "zero"),
+                OptionalData<int32_t>(ctx, "group_index"),
+                block_size_ > 0 ? block_size_ : int64_t{1} << 62};
+    if constexpr (std::is_same_v<Device, Cpu>) {
+      if (weights->group_of == nullptr) return absl::OkStatus();
+      for (int64_t k = 0; k < weights->depth; ++k) {
+        const int32_t group = weights->group_of[k];
+        if (group < 0 || group >= weights->groups) {
+          return absl::InvalidArgumentError(
+              absl::StrCat("group_index[", k, "] is ", group, ", expected [0, ",
+                           weights->groups - 1, "]"));
+        }
+      }
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  int64_t block_size_;
+  bool transposed_, is_signed_;
+  NibblePairs pairs_;
+};
+
+template <typename Device, typename T>
+class QuantizedMatmulOp : public QuantizedMatmulOpBase<Device, T> {
+ public:
+  explicit QuantizedMatmulOp(OpKernelConstruction* ctx)
+      : QuantizedMatmulOpBase<Device, T>(ctx) {
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("quantize_inputs", &quantize_inputs_));
+  }
+
+  void Compute(OpKernelContext* ctx) override {
+    QuantizedMatmulArgs<T> args{};
+    Tensor* outputs;
+    OP_REQUIRES_OK(ctx, AllocateOutputs(ctx, {&outputs}));
+    if (outputs->NumElements() == 0) return;
+    const Tensor& inputs = ctx->input(0);
+    OP_REQUIRES_OK(ctx, this->ReadWeights(ctx, 1, inputs, &args.weights));
+    args.rows = outputs->NumElements() / args.weights.columns;
+    args.quantize_inputs = quantize_inputs_;
+    args.inputs = Data<T>(inputs);
+    args.outputs = Data<T>(outputs);
+    OP_REQUIRES_OK(
+        ctx,
+        RunWithScratch<Device>(
+            ctx, [&](const Gpu&) { return QuantizedMatmulScratchBytes(args); },
+            [&](const Device& d) { return QuantizedMatmul(d, args); }));
+  }
+
+ private:
+  bool quantize_inputs_;
+};
+
+template <typename Device, typename T>
+class QuantizedMatmulGradOp : public QuantizedMatmulOpBase<Device, T> {
+ public:
+  using QuantizedMatmulOpBase<Device, T>::QuantizedMatmulOpBase;
+
+  void Compute(OpKernelContext* ctx) override {
+    QuantizedMatmulGradArgs<T> args{};
+    Tensor* d_inputs;
+    OP_REQUIRES_OK(ctx, AllocateOutputs(ctx, {&d_inputs}));
+    if (d_inputs->NumElements() == 0) return;
+    OP_REQUIRES_OK(ctx, this->ReadWeights(ctx, 2, *d_inputs, &args.weights));
+    args.rows = d_inputs->NumElements() / args.weights.depth;
+    args.d_outputs = Data<T>(ctx->input(0));
+    args.d_inputs = Data<T>(d_inputs);
+    OP_REQUIRES_OK(ctx,
+                   ToStatus(QuantizedMatmulGrad(GetDevice<Device>(ctx), args)));
+  }
+};
+
+TFO_REGISTER_KERNELS("QuantizedMatmul", QuantizedMatmulOp);
+TFO_REGISTER_KERNELS("QuantizedMatmulGrad", QuantizedMatmulGradOp);
+
+}  // namespace
+}  // namespace tfo

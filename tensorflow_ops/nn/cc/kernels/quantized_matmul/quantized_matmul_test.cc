@@ -1,0 +1,378 @@
+// Products with quantized weights and their gradient against loops in double.
+#include "tensorflow_ops/nn/cc/kernels/quantized_matmul/quantized_matmul.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <random>
+#include <vector>
+
+#include "tensorflow_ops/core/cc/gpu_testing.h"
+
+namespace tfo {
+namespace {
+
+using testing::ExpectNear;
+using testing::GpuVector;
+using testing::HaveSameBits;
+using testing::RandomValues;
+using testing::ThreadedCpu;
+using testing::ToGpu;
+
+enum class Groups { kNone, kBlocks, kUnevenBlocks, kScattered };
+
+struct Format {
+  int bits;
+  NibblePairs pairs;
+  bool transposed, is_signed, has_zero;
+  Groups groups;
+};
+
+template <typename T>
+struct Problem {
+  using C = Accumulator<T>;
+  Format format;
+  int64_t rows;
+  QuantizedWeights<C> weights;
+  std::vector<int> q, z;  // [depth, columns], [groups, columns]
+  GpuVector<uint8_t> kernel, zero;
+  GpuVector<C> scale;
+  GpuVector<int32_t> group_of;
+  GpuVector<T> inputs;
+
+  int64_t Group(int64_t k) const { return group_of.empty() ? 0 : group_of[k]; }
+  int64_t InScale(int64_t g, int64_t n) const {
+    return format.transposed ? n * weights.groups + g : g * weights.columns + n;
+  }
+  double Weight(int64_t k, int64_t n) const {
+    const int64_t g = Group(k);
+    return static_cast<double>(q[k * weights.columns + n] -
+                               z[g * weights.columns + n]) *
+           scale[InScale(g, n)];
+  }
+};
+
+template <typename T>
+Problem<T> MakeProblem(const Format& f, int64_t rows, int64_t depth,
+                       int64_t columns) {
+  using C = Accumulator<T>;
+  Problem<T> p;
+  p.format = f;
+  p.rows = rows;
+  std::mt19937 random(7);
+  int64_t groups = 1;
+  if (f.groups != Groups::kNone) {
+    const int64_t block = f.groups == Groups::kUnevenBlocks ? 48 : 32;
+    groups =
+        (depth + block - 1) / block + (f.groups == Groups::kBlocks ? 0 : 1);
+    for (int64_t k = 0; k < depth; ++k) p.group_of.push_back(k / block);
+    if (f.groups == Groups::kScattered) {
+      std::shuffle(p.group_of.begin(), p.group_of.end(), random);
+    }
+  }
+  const int low = f.is_signed ? -(1 << (f.bits - 1)) : 0;
+  const auto draw = [&] {
+    return low + static_cast<int>(random() % (1u << f.bits));
+  };
+  p.q.resize(depth * columns);
+  for (int& q : p.q) q = draw();
+  p.z.resize(groups * columns);
+  p.scale.resize(groups * columns);
+  for (size_t i = 0; i < p.scale.size(); ++i) {
+    // Results stay around 1.
+    p.scale[i] = static_cast<C>((1 + random() % 8) /
+                                (8 * std::sqrt(depth + 1.0) * (1 << f.bits)));
+  }
+  if (f.has_zero) {
+    p.zero.resize(groups * columns);
+    for (int64_t g = 0; g < groups; ++g) {
+      for (int64_t n = 0; n < columns; ++n) {
+        const int z = p.z[g * columns + n] = draw();
+        const int64_t at = f.transposed ? n * groups + g : g * columns + n;
+        p.zero[at] = static_cast<uint8_t>(z);
+      }
+    }
+  }
+  const int64_t d = f.pairs == NibblePairs::kDepth ? (depth + 1) / 2 : depth;
+  const int64_t c =
+      f.pairs == NibblePairs::kColumns ? (columns + 1) / 2 : columns;
+  p.kernel.resize(d * c);
+  for (int64_t k = 0; k < depth; ++k) {
+    for (int64_t n = 0; n < columns; ++n) {
+      const int64_t kb = f.pairs == NibblePairs::kDepth ? k / 2 : k;
+      const int64_t nb = f.pairs == NibblePairs::kColumns ? n / 2 : n;
+      const int64_t half = f.pairs == NibblePairs::kDepth     ? k % 2
+                           : f.pairs == NibblePairs::kColumns ? n % 2
+                                                              : 0;
+      const int mask = f.pairs == NibblePairs::kNone ? 255 : 15;
+      p.kernel[f.transposed ? nb * d + kb : kb * c + nb] |=
+          static_cast<uint8_t>((p.q[k * columns + n] & mask) << (4 * half));
+    }
+  }
+  p.inputs = ToGpu(RandomValues<T>(rows * depth, 3));
+  p.weights = {depth,
+               columns,
+               groups,
+               f.pairs,
+               f.transposed,
+               f.is_signed,
+               p.kernel.data(),
+               p.scale.data(),
+               f.has_zero ? p.zero.data() : nullptr,
+               f.groups == Groups::kNone || f.groups == Groups::kBlocks
+                   ? nullptr
+                   : p.group_of.data(),
+               f.groups == Groups::kBlocks ? 32 : std::max<int64_t>(depth, 1)};
+  return p;
+}
+
+template <typename T>
+double Tolerance() {
+  return std::is_same_v<T, double>  ? 1e-12
+         : std::is_same_v<T, float> ? 1e-5
+         : std::is_same_v<T, Half>  ? 1e-3
+                                    : 8e-3;
+}
+
+// Rounds through T, as the definition does.
+template <typename T>
+Accumulator<T> Round(Accumulator<T> x) {
+  return Widen(Narrow<T>(x));
+}
+
+template <typename T, typename Device>
+GpuVector<T> Run(const Device& device, const Problem<T>& p, bool quantize) {
+  GpuVector<T> outputs(p.rows * p.weights.columns);
+  const QuantizedMatmulArgs<T> args{p.rows, quantize, p.weights,
+                                    p.inputs.data(), outputs.data()};
+  testing::WithScratch(
+      device, [&] { return QuantizedMatmulScratchBytes(args); },
+      [&](const Device& d) { TFO_EXPECT_RUNS(QuantizedMatmul(d, args)); });
+  return outputs;
+}
+
+template <typename T, typename Device>
+void CheckOutputs(const Device& device, const Problem<T>& p, bool quantize) {
+  using C = Accumulator<T>;
+  const int64_t depth = p.weights.depth, columns = p.weights.columns;
+  std::vector<double> expected;
+  for (int64_t m = 0; m < p.rows; ++m) {
+    std::vector<double> x(depth);
+    double factor = 1;
+    C most = 0;
+    for (int64_t k = 0; k < depth; ++k) {
+      x[k] = Widen(p.inputs[m * depth + k]);
+      most = std::max(most, static_cast<C>(std::abs(x[k])));
+    }
+    if (quantize) {
+      const C s = Round<T>(127 / Round<T>(most + Round<T>(C(1e-7))));
+      for (double& value : x) {
+        value = std::nearbyint(Round<T>(static_cast<C>(value) * s));
+      }
+      factor = 1.0 / s;
+    }
+    for (int64_t n = 0; n < columns; ++n) {
+      double sum = 0;
+      for (int64_t k = 0; k < depth; ++k) sum += x[k] * p.Weight(k, n);
+      expected.push_back(sum * factor);
+    }
+  }
+  const GpuVector<T> outputs = Run(device, p, quantize);
+  ExpectNear(quantize ? "outputs of integers" : "outputs", outputs.data(),
+             expected, Tolerance<T>());
+  if constexpr (std::is_same_v<Device, Cpu>) {
+    TFO_EXPECT(HaveSameBits(Run(ThreadedCpu(3), p, quantize), outputs));
+  }
+}
+
+template <typename T, typename Device>
+void CheckGradient(const Device& device, const Problem<T>& p) {
+  const int64_t depth = p.weights.depth, columns = p.weights.columns;
+  const GpuVector<T> d_outputs = ToGpu(RandomValues<T>(p.rows * columns, 9));
+  std::vector<double> expected;
+  for (int64_t m = 0; m < p.rows; ++m) {
+    for (int64_t k = 0; k < depth; ++k) {
+      double sum = 0;
+      for (int64_t n = 0; n < columns; ++n) {
+        sum += Widen(d_outputs[m * columns + n]) * p.Weight(k, n);
+      }
+      expected.push_back(sum);
+    }
+  }
+  const auto run = [&](const auto& on) {
+    GpuVector<T> d_inputs(p.rows * depth);
+    TFO_EXPECT_RUNS(QuantizedMatmulGrad<T>(
+        on, {p.rows, p.weights, d_outputs.data(), d_inputs.data()}));
+    return d_inputs;
+  };
+  const GpuVector<T> d_inputs = run(device);
+  ExpectNear("d_inputs", d_inputs.data(), expected, Tolerance<T>());
+  if constexpr (std::is_same_v<Device, Cpu>) {
+    TFO_EXPECT(HaveSameBits(run(ThreadedCpu(3)), d_inputs));
+  }
+}
+
+template <typename T, typename Device = Cpu>
+void Check(const Format& f, int64_t rows, int64_t depth, int64_t columns,
+           const testing::Caller& caller = {}) {
+  const testing::Case of_test(
+      caller, testing::NameOf<T>(), f.bits, " bits, pairs ",
+      static_cast<int>(f.pairs), f.transposed ? " transposed" : "",
+      f.is_signed ? " signed" : "", f.has_zero ? " zero" : "", ", groups ",
+      static_cast<int>(f.groups), ", ", rows, " rows, depth ", depth, ", ",
+      columns, " columns");
+  const Problem<T> p = MakeProblem<T>(f, rows, depth, columns);
+  CheckOutputs(Device(), p, false);
+  CheckOutputs(Device(), p, true);
+  CheckGradient(Device(), p);
+}
+
+template <typename Body>
+void ForFormats(const Body& body) {
+  for (const NibblePairs pairs :
+       {NibblePairs::kNone, NibblePairs::kColumns, NibblePairs::kDepth}) {
+    for (int i = 0; i < 32; ++i) {
+      body(Format{pairs == NibblePairs::kNone ? 8 : 4, pairs, (i & 1) != 0,
+                  (i & 2) != 0, (i & 4) != 0, static_cast<Groups>(i >> 3)});
+    }
+  }
+}
+
+TFO_TEST(QuantizedMatmul, FormatsMatchTheirDefinition) {
+  ForFormats([](const Format& f) {
+    // The direct loops, with and without a rest of each loop, and panels.
+    for (const int64_t rows : {1, 2, 3, 7, 9}) {
+      Check<float>(f, rows, 75, 83);
+    }
+    Check<float>(f, 1, 300, 200);
+    Check<float>(f, 70, 300, 150);
+    testing::ForTypes([&](auto type) {
+      Check<decltype(type)>(f, 2, 67, 35);
+      Check<decltype(type)>(f, 10, 67, 35);
+    });
+  });
+}
+
+TFO_TEST(QuantizedMatmul, EverySmallSizeMatches) {
+  ForFormats([](const Format& f) {
+    for (int64_t columns = 1; columns <= 18; ++columns) {
+      Check<float>(f, 1 + columns % 5, 1 + columns * 5 % 19, columns);
+    }
+  });
+}
+
+TFO_TEST(QuantizedMatmul, EmptySizesGiveZeros) {
+  ForFormats([](const Format& f) {
+    Check<float>(f, 0, 5, 3);
+    Check<float>(f, 2, 5, 0);
+    Check<float>(f, 2, 0, 3);
+    Check<double>(f, 2, 0, 3);
+  });
+}
+
+TFO_CUDA_TEST(QuantizedMatmul, CudaMatchesTheDefinition) {
+  ForFormats([](const Format& f) {
+    testing::ForTypes(
+        [&](auto type) { Check<decltype(type), Gpu>(f, 5, 67, 35); });
+    Check<float, Gpu>(f, 0, 5, 3);
+    Check<float, Gpu>(f, 2, 0, 3);
+  });
+}
+
+// The greatest integers, whose sums need all of float's 24 bits in a block, and
+// wrap around in 2^32.
+template <typename T, typename Device = Cpu>
+void CheckIntegers(const Format& f, int64_t rows, int64_t depth,
+                   const testing::Caller& caller = {}) {
+  const testing::Case of_test(caller, testing::NameOf<T>(), f.bits, " bits ",
+                              rows, " rows, depth ", depth);
+  using C = Accumulator<T>;
+  Problem<T> p = MakeProblem<T>(f, rows, depth, 9);
+  std::fill(p.kernel.begin(), p.kernel.end(), f.is_signed ? 0x80 : 0xFF);
+  for (int64_t n = 0; n < 9; n += 2) p.kernel[n] ^= 0x12;
+  std::fill(p.scale.begin(), p.scale.end(), C{1});
+  std::fill(p.inputs.begin(), p.inputs.end(), Narrow<T>(C{1}));
+  // An odd number of halves, which round to even.
+  for (size_t i = 0; i < p.inputs.size(); i += 3) {
+    p.inputs[i] = Narrow<T>(C{-0.5f});
+  }
+  const GpuVector<T> outputs = Run(Device(), p, true);
+  const C s = Round<T>(127 / Round<T>(1 + Round<T>(C(1e-7))));
+  for (int64_t m = 0; m < rows; ++m) {
+    for (int64_t n = 0; n < 9; ++n) {
+      uint32_t sum = 0;
+      for (int64_t k = 0; k < depth; ++k) {
+        const int64_t at = f.transposed ? n * depth + k : k * 9 + n;
+        const int32_t q =
+            f.is_signed ? static_cast<int8_t>(p.kernel[at]) : p.kernel[at];
+        const auto x = static_cast<int32_t>(
+            std::nearbyint(Round<T>(Widen(p.inputs[m * depth + k]) * s)));
+        sum += static_cast<uint32_t>(q * x);
+      }
+      const C value = static_cast<C>(static_cast<int32_t>(sum)) * (1 / s);
+      TFO_EXPECT_EQ(Widen(outputs[m * 9 + n]), Widen(Narrow<T>(value)));
+    }
+  }
+}
+
+TFO_TEST(QuantizedMatmul, SumsOfIntegersAreExact) {
+  for (const bool transposed : {false, true}) {
+    for (const bool is_signed : {false, true}) {
+      const Format f{8,     NibblePairs::kNone, transposed, is_signed,
+                     false, Groups::kNone};
+      for (const int64_t rows : {1, 9}) {
+        CheckIntegers<float>(f, rows, 1000);
+        CheckIntegers<float>(f, rows, 200000);
+        CheckIntegers<double>(f, rows, 200000);
+        CheckIntegers<BFloat16>(f, rows, 1000);
+      }
+    }
+  }
+}
+TFO_CUDA_TEST(QuantizedMatmul, CudaSumsOfIntegersAreExact) {
+  const Format f{8, NibblePairs::kNone, false, true, false, Groups::kNone};
+  CheckIntegers<float, Gpu>(f, 1, 200000);
+  CheckIntegers<double, Gpu>(f, 1, 1000);
+}
+
+template <typename Device>
+void CheckNotFinite(const Device& device) {
+  for (const int64_t rows : {3, 12}) {
+    for (const bool transposed : {false, true}) {
+      Problem<float> p = MakeProblem<float>(
+          {4, NibblePairs::kColumns, transposed, true, false, Groups::kBlocks},
+          rows, 40, 20);
+      std::fill_n(p.inputs.begin(), 40, 0.0f);
+      p.inputs[40 + 3] = std::numeric_limits<float>::infinity();
+      p.inputs[80 + 5] = std::numeric_limits<float>::quiet_NaN();
+      const GpuVector<float> outputs = Run(device, p, true);
+      for (int64_t n = 0; n < 20; ++n) {
+        TFO_EXPECT_EQ(outputs[n], 0.0f);
+        TFO_EXPECT(std::isnan(outputs[20 + n]));
+        TFO_EXPECT(std::isnan(outputs[40 + n]));
+      }
+    }
+  }
+}
+TFO_TEST(QuantizedMatmul, RowsThatAreNotFiniteAreNaN) { CheckNotFinite(Cpu()); }
+TFO_CUDA_TEST(QuantizedMatmul, CudaRowsThatAreNotFiniteAreNaN) {
+  CheckNotFinite(Gpu());
+}
+
+TFO_CUDA_TEST(QuantizedMatmul, CudaWeightsOfNoGroupAreZero) {
+  Problem<float> p = MakeProblem<float>(
+      {4, NibblePairs::kColumns, true, false, true, Groups::kScattered}, 3, 40,
+      20);
+  for (const int32_t bad : {-1, 3, 2147483647, -2147483647 - 1}) {
+    Problem<float> without = p;
+    without.weights.group_of = without.group_of.data();
+    without.group_of[7] = bad;
+    Problem<float> zeros = p;
+    for (int64_t m = 0; m < 3; ++m) zeros.inputs[m * 40 + 7] = 0;
+    TFO_EXPECT(
+        HaveSameBits(Run(Gpu(), without, false), Run(Gpu(), zeros, false)));
+  }
+}
+
+}  // namespace
+}  // namespace tfo
