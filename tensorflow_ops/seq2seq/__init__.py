@@ -14,6 +14,7 @@ from tensorflow_ops.seq2seq.python.ops.ctc_decode import (
     ctc_beam_search_decode,
     ctc_greedy_decode,
 )
+from tensorflow_ops.seq2seq.python.ops.key_value_cache import KeyValueCache
 from tensorflow_ops.seq2seq.python.ops.sampling import SampleResult, sample
 from tensorflow_ops.seq2seq.python.ops.stochastic_beam_search import StochasticBeamSearchResult, stochastic_beam_search
 
@@ -22,6 +23,7 @@ __all__ = [
     "BeamSearchStep",
     "CtcBeamSearchDecode",
     "CtcDecode",
+    "KeyValueCache",
     "SampleResult",
     "StochasticBeamSearchResult",
     "batch_gather",

@@ -147,7 +147,7 @@ class BeamSearch:
             token_list=self._steps.write(loop.token_list, loop.step, tokens),
             parent_list=self._steps.write(loop.parent_list, loop.step, parents),
             sequences=self._processor.append(loop.sequences, loop.step, tokens, parents),
-            state=[tf.gather(leaf, rows) for leaf in state],
+            state=self._model.reordered(state, rows),
         )
 
     def _by_beam(self, tensor, vocabulary):

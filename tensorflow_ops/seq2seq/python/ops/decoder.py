@@ -10,6 +10,7 @@ from tensorflow.python.util import nest as nest_lib
 
 from tensorflow_ops.core.python import arguments
 from tensorflow_ops.seq2seq.python.ops import beam_search_ops, seq2seq_arguments
+from tensorflow_ops.seq2seq.python.ops.key_value_cache import KeyValueCache
 
 
 def convert(function):
@@ -180,15 +181,16 @@ class Decoder:
         if not callable(step_fn):
             raise ValueError(f"step_fn is {step_fn!r}, expected a function")
         self._step_fn = step_fn
-        self._structure = initial_state
-        self._paths = [path for path, _ in nest_lib.flatten_with_joined_string_paths(initial_state)]
         batch = tf.get_static_value(batch_size)
         self._static_rows = None if batch is None else int(batch) * beams
         self.rows = batch_size * beams
-        leaves = tf.nest.flatten(initial_state)
-        self.state = [
-            self._first(path, leaf, batch_size, beams) for path, leaf in zip(self._paths, leaves, strict=True)
-        ]
+        self._paths = [path for path, _ in nest_lib.flatten_with_joined_string_paths(initial_state)]
+        leaves = zip(self._paths, tf.nest.flatten(initial_state), strict=True)
+        leaves = [self._first(path, leaf, batch_size, beams) for path, leaf in leaves]
+        self._structure = tf.nest.pack_sequence_as(initial_state, leaves)
+        # Of a KeyValueCache: its tensors.
+        self.state = _tensors(leaves)
+        self._is_history = [is_history for leaf in leaves for is_history in _are_histories(leaf)]
         rows = tf.TensorShape([self._static_rows])
         self.state_shapes = [
             rows.concatenate(leaf.shape[1:]) if leaf.shape.rank is not None else leaf.shape for leaf in self.state
@@ -200,6 +202,10 @@ class Decoder:
 
     def _first(self, path, leaf, batch_size, beams):
         name = f"initial_state[{path}]" if path else "initial_state"
+        if isinstance(leaf, KeyValueCache):
+            repeated = leaf if beams == 1 else leaf.repeated(beams)
+            arguments.with_shape(f"{name}.lengths", leaf.lengths, [batch_size], "batch_size examples")
+            return repeated
         leaf = arguments.dense_tensor(name, leaf)
         leaf = arguments.with_shape(name, leaf, [batch_size, ...], "batch_size examples")
         if beams == 1:
@@ -230,7 +236,8 @@ class Decoder:
 
     def __call__(self, tokens, state):
         """Returns logits [rows, V] and the next state, for tokens [rows]. Raises ValueError."""
-        result = self._step_fn(tokens, tf.nest.pack_sequence_as(self._structure, state))
+        state = tf.nest.pack_sequence_as(self._structure, state, expand_composites=True)
+        result = self._step_fn(tokens, state)
         if not isinstance(result, tuple | list) or len(result) != 2:
             got = f"{len(result)} values" if isinstance(result, tuple | list) else f"a {type(result).__name__}"
             raise ValueError(f"step_fn returned {got}, expected a pair (logits, state)")
@@ -239,6 +246,11 @@ class Decoder:
         if self._first_logits is None and tf.executing_eagerly():
             self._first_logits = logits
         return logits, self._state(state)
+
+    def reordered(self, state, rows):
+        """Returns the state of rows int32 [rows] of it."""
+        pairs = zip(state, self._is_history, strict=True)
+        return [tf.gather(leaf, rows) if is_history else leaf for leaf, is_history in pairs]
 
     def differentiable(self):
         """Returns tensors outside of the loop through which gradients reach what step_fn closes over.
@@ -260,14 +272,32 @@ class Decoder:
         except (ValueError, TypeError) as error:
             raise ValueError(f"step_fn returned a state of another structure than initial_state: {error}") from None
         leaves = []
-        for path, first, leaf in zip(self._paths, self.state, tf.nest.flatten(state), strict=True):
+        firsts = tf.nest.flatten(self._structure)
+        for path, first, leaf in zip(self._paths, firsts, tf.nest.flatten(state), strict=True):
             name = f"step_fn's state[{path}]" if path else "step_fn's state"
+            if isinstance(first, KeyValueCache):
+                # A check of its shape could copy it.
+                if not isinstance(leaf, KeyValueCache) or leaf.beam_width != first.beam_width:
+                    raise ValueError(f"{name} is {leaf!r}, expected the KeyValueCache that it was given, after append")
+                leaves.append(leaf)
+                continue
             leaf = arguments.dense_tensor(name, leaf)
             if leaf.dtype != first.dtype:
                 raise ValueError(f"{name} is {leaf.dtype.name}, expected {first.dtype.name} as in initial_state")
             leaf = arguments.with_shape(name, leaf, [self.rows, ...], "the rows it was given")
             leaves.append(leaf)
-        return leaves
+        return _tensors(leaves)
+
+
+def _tensors(leaves):
+    return tf.nest.flatten(leaves, expand_composites=True)
+
+
+def _are_histories(leaf):
+    """Returns for each tensor of a leaf whether a beam that goes on takes its parent's."""
+    if not isinstance(leaf, KeyValueCache):
+        return [True]
+    return [tensor is leaf.lengths or tensor is leaf.ancestors for tensor in _tensors(leaf)]
 
 
 class Steps:

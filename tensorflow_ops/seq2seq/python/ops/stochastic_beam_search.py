@@ -254,7 +254,7 @@ class _Search:
             token_list=self._steps.write(loop.token_list, loop.step, new),
             parent_list=self._steps.write(loop.parent_list, loop.step, parents),
             sequences=self._processor.append(loop.sequences, loop.step, new, parents),
-            state=[tf.gather(leaf, rows) for leaf in state],
+            state=self._model.reordered(state, rows),
         )
 
     def _filter(self, loop, logits):
