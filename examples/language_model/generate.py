@@ -12,7 +12,7 @@ import tensorflow_ops as tfo
 def read(network: keras.Model, text, state):
     """Returns the model's logits for the next bytes of a text, [N, T], and the state after them.
 
-    The state holds what later bytes read: three bytes before the convolution, the keys and values of each block.
+    The state holds what later bytes read: three bytes before the convolution, a cache of each block.
     """
     embed, convolve, *blocks, normalize, to_logits = [layer for layer in network.layers if layer.weights]
     x = embed(text)
@@ -20,20 +20,17 @@ def read(network: keras.Model, text, state):
     x = convolve(near)[:, 3:]
     # Five layers, and a cache, of each block.
     layers = zip(*[iter(blocks)] * 5, state["caches"], strict=True)
-    for normalize_attended, attention, normalize_hidden, expand, project, (key, value) in layers:
+    for normalize_attended, attention, normalize_hidden, expand, project, cache in layers:
         normalized = normalize_attended(x)
-        key = tf.concat([key, attention.key_dense(normalized)], 1)
-        value = tf.concat([value, attention.value_dense(normalized)], 1)
-        # The last query is beside the last key.
-        attended = tfo.nn.attention(attention.query_dense(normalized), key, value, causal=True)
-        x += attention.output_dense(attended)
+        cache = cache.append(attention.key_dense(normalized), attention.value_dense(normalized))
+        x += attention.output_dense(cache.attend(attention.query_dense(normalized)))
         x += project(expand(normalize_hidden(x)))
-        caches.append((key, value))
+        caches.append(cache)
     return to_logits(normalize(x)), {"near": near[:, -3:], "caches": caches}
 
 
-def write(network: keras.Model, prompt: bytes, search: Callable = tfo.seq2seq.sample, **options):
-    """Returns the result of tfo.seq2seq.sample, or of another search, which continues a text."""
+def write(network: keras.Model, prompt: bytes, max_length: int, search: Callable = tfo.seq2seq.sample, **options):
+    """Returns the result of tfo.seq2seq.sample, or of another search, which adds max_length bytes to a text."""
 
     def step_fn(token_ids, state):
         logits, state = read(network, token_ids[:, tf.newaxis], state)
@@ -41,9 +38,10 @@ def write(network: keras.Model, prompt: bytes, search: Callable = tfo.seq2seq.sa
 
     @tf.function(autograph=False)
     def generate(text):
-        none = tf.zeros([1, 0, HEADS, WIDTH // HEADS])
-        state = {"near": tf.zeros([1, 3, WIDTH]), "caches": [(none, none)] * LAYERS}
+        cache = tfo.seq2seq.KeyValueCache.create(1, len(prompt) + max_length, HEADS, WIDTH // HEADS)
+        state = {"near": tf.zeros([1, 3, WIDTH]), "caches": [cache] * LAYERS}
         _, state = read(network, text[:, :-1], state)
-        return search(step_fn, state, batch_size=1, bos_id=text[:, -1], eos_ids=[], **options)
+        options.update(batch_size=1, bos_id=text[:, -1], eos_ids=[], max_length=max_length)
+        return search(step_fn, state, **options)
 
     return generate(tf.constant([list(prompt)]))

@@ -40,7 +40,7 @@ def test_generation_has_the_probabilities_of_the_model(search, options):
     """The state has read the prompt, and each step one byte; the model reads the whole text."""
     keras.utils.set_random_seed(0)
     network, prompt = model.build("composed", steps=10), b"The statement"
-    written = generate.write(network, prompt, search, max_length=20, **options)
+    written = generate.write(network, prompt, 20, search, **options)
     text = np.array([[*prompt, *np.ravel(written.sequences)]])
     log_probs = tfo.nn.label_log_prob(text[:, 1:], network(text[:, :-1]))[0, len(prompt) - 1 :]
     np.testing.assert_allclose(np.ravel(written.log_probs), np.sum(log_probs), rtol=1e-5)
