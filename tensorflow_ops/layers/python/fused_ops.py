@@ -17,6 +17,7 @@ import tensorflow as tf
 from tensorflow_ops.core.python import arguments, autograph, library
 from tensorflow_ops.detection.python.ops import assignment, roi_align
 from tensorflow_ops.image.python.ops import warps
+from tensorflow_ops.layers.python import quantized_layers
 from tensorflow_ops.nn.python.ops import (
     attention,
     ctc_loss,
@@ -308,7 +309,17 @@ _HUB_ROWS = (
         for name in _HUB_CONDITIONS
     ),
 )
-_OPS = tuple(dict.fromkeys(row.op for row in _KERAS_ROWS + _HUB_ROWS))
+# Owners are in keras.layers.
+_LAYER_ROWS = tuple(
+    _Row("quantized_matmul", layer, f"_{mode}_call", method(mode))
+    for layer, method, modes in (
+        ("Dense", quantized_layers.dense, ("int8", "int4", "gptq", "awq")),
+        ("EinsumDense", quantized_layers.einsum_dense, ("int8", "int4", "gptq")),
+        ("ReversibleEmbedding", quantized_layers.reversible_embedding, ("int8", "int4")),
+    )
+    for mode in modes
+)
+_OPS = tuple(dict.fromkeys(row.op for row in _KERAS_ROWS + _LAYER_ROWS + _HUB_ROWS))
 
 
 class _OfInstances:
@@ -359,8 +370,12 @@ def _backend():
 def _owner(row):
     """Returns the module or class that holds a function, or None where it is not imported or has none."""
     module, _, kind = row.owner.partition(":")
-    is_of_keras = row in _KERAS_ROWS
-    owner = getattr(_backend(), module, None) if is_of_keras else sys.modules.get(f"keras_hub.src.models.{module}")
+    if row in _LAYER_ROWS:
+        owner = getattr(keras.layers, module, None)
+    elif row in _KERAS_ROWS:
+        owner = getattr(_backend(), module, None)
+    else:
+        owner = sys.modules.get(f"keras_hub.src.models.{module}")
     if kind:
         return getattr(owner, kind, None)
     return owner if hasattr(owner, row.name) else None
@@ -421,8 +436,8 @@ def use_fused_ops(only: Iterable[str] | None = None) -> contextlib.ExitStack:
 
     Args:
       only: names of functions: "ctc_loss", "dot_product_attention", "slice_update",
-        "map_coordinates", "elastic_transform", "multi_scale_deformable_attention_v2",
-        "hungarian_assignment", "roi_align". None: all.
+        "map_coordinates", "elastic_transform", "quantized_matmul",
+        "multi_scale_deformable_attention_v2", "hungarian_assignment", "roi_align". None: all.
 
     Returns:
       The context manager.
@@ -439,12 +454,13 @@ def use_fused_ops(only: Iterable[str] | None = None) -> contextlib.ExitStack:
     check_keras()
     if keras.backend.backend() != "tensorflow":
         raise ValueError(f"Keras's backend is {keras.backend.backend()!r}, expected 'tensorflow'")
-    rows = [row for row in (_KERAS_ROWS + _HUB_ROWS if _hub_is_known() else _KERAS_ROWS) if row.op in names]
+    known = _KERAS_ROWS + _LAYER_ROWS + (_HUB_ROWS if _hub_is_known() else ())
+    rows = [row for row in known if row.op in names]
     owners = {row: owner for row in rows if (owner := _owner(row)) is not None}
     absent = set(names) - {row.op for row in owners}
     if only is not None and absent:
         name = min(absent)
-        if name in {row.op for row in _KERAS_ROWS}:
+        if name in {row.op for row in _KERAS_ROWS + _LAYER_ROWS}:
             raise ValueError(f"only names {name!r}, which Keras {keras.__version__} does not have")
         raise ValueError(f"only names {name!r} of keras_hub, which is not imported: import keras_hub first")
     with contextlib.ExitStack() as switch:

@@ -278,7 +278,8 @@ class Decoder:
             if isinstance(first, KeyValueCache):
                 # A check of its shape could copy it.
                 if not isinstance(leaf, KeyValueCache) or leaf.beam_width != first.beam_width:
-                    raise ValueError(f"{name} is {leaf!r}, expected the KeyValueCache that it was given, after append")
+                    found = f"a {type(leaf).__name__}, expected the KeyValueCache that it was given, after append"
+                    raise ValueError(f"{name} is {found}")
                 leaves.append(leaf)
                 continue
             leaf = arguments.dense_tensor(name, leaf)

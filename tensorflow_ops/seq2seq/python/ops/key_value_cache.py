@@ -103,9 +103,7 @@ class KeyValueCache(tf.experimental.ExtensionType):
           **options: scale, softcap, window, alibi_slopes, sinks of `tfo.nn.attention`.
         """
         if self.beam_width == 1:
-            return attention.attention(
-                query, self.keys, self.values, causal=True, key_lengths=self.lengths, **options
-            )
+            return attention.attention(query, self.keys, self.values, causal=True, key_lengths=self.lengths, **options)
         rows, length = tf.unstack(tf.shape(self.ancestors))
         ancestors = tf.reshape(self.ancestors, [rows // self.beam_width, self.beam_width, length])
         return decode_attention.decode_attention(

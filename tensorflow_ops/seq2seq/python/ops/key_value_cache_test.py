@@ -138,9 +138,9 @@ class KeyValueCacheTest(tf.test.TestCase, parameterized.TestCase):
             self.assertAllEqual(cache.attend(tf.ones([2, 2, 3, 4], dtype)), tf.ones([2, 2, 3, 3], dtype))
 
     def test_a_search_holds_one_cache(self):
-        # The tensors of 2 examples before, of a quarter of the size, and ancestors.
+        # Before, the cache of 2 examples, a quarter of it. Ancestors are copied. Reordered caches would add another one.
         added = float(process_testing.output(self.get_temp_dir(), _MEMORY))
-        self.assertBetween(added, 0.9, 1.5)
+        self.assertBetween(added, 1, 1.75)
 
     def test_errors(self):
         cached, plain = _states()
@@ -158,7 +158,7 @@ class KeyValueCacheTest(tf.test.TestCase, parameterized.TestCase):
         def other(tokens, state):
             return _with_cache(tokens, state)[0], {**state, "cache": plain[0]}
 
-        with self.assertRaisesRegex(ValueError, r"state\[cache\] is .*, expected the KeyValueCache that it was given"):
+        with self.assertRaisesRegex(ValueError, r"state\[cache\] is a .*Tensor, expected the KeyValueCache that it was given"):
             _search("beam_search", other, cached, beam_width=4)
 
 

@@ -1,0 +1,158 @@
+"""What layers of Keras compute with weights of 8 and 4 bits, by quantized_matmul: methods for the switch.
+
+Each takes the original method, the layer, and the method's arguments, and returns NotImplemented where it does not fit.
+"""
+
+import keras
+import tensorflow as tf
+
+from tensorflow_ops.core.python import arguments
+from tensorflow_ops.nn.python.ops.quantized_matmul import quantized_matmul
+
+
+def _fits(layer, inputs):
+    return not getattr(layer, "lora_enabled", False) and inputs.dtype in arguments.FLOAT_DTYPES
+
+
+def _rounding(layer):
+    """Returns the option activation_bits, or NotImplemented for a quantizer that rounds in another way."""
+    quantizer = layer.inputs_quantizer
+    if quantizer is None:
+        return None
+    is_default = type(quantizer) is keras.quantizers.AbsMaxQuantizer and quantizer.epsilon == 1e-7
+    return 8 if is_default and tuple(quantizer.value_range) == (-127, 127) else NotImplemented
+
+
+def _reciprocal(scale):
+    """Returns the factors [N] of a scale that divides."""
+    return tf.reshape(1 / tf.convert_to_tensor(scale), [-1])
+
+
+def _grouped(layer, block_size):
+    """Returns options of groups of rows, whose scales multiply."""
+    return {"scale": layer.kernel_scale, "zero": layer.kernel_zero, "block_size": block_size}
+
+
+def _calibrated(layer):
+    """Returns the options of GPTQ's and AWQ's weights."""
+    columns = int(layer.kernel_scale.shape[0])
+    return {
+        "kernel": layer.quantized_kernel,
+        "scale": layer.kernel_scale,
+        "zero": layer.kernel_zero,
+        "group_index": layer.g_idx,
+        "transposed": True,
+        "bits": 4 if layer.quantized_kernel.shape[0] < columns else 8,
+    }
+
+
+def _finished(layer, outputs):
+    if layer.bias is not None:
+        outputs = keras.ops.add(outputs, layer.bias)
+    return outputs if layer.activation is None else layer.activation(outputs)
+
+
+def _weights(layer, mode):
+    """Returns the options of a Dense or EinsumDense layer's weights [rows, columns], or NotImplemented."""
+    block_size = getattr(layer, "_int4_block_size", None)
+    if mode in ("gptq", "awq"):
+        is_calibrated = getattr(layer, f"is_{mode}_calibrated", False)
+        # A column alone would be as long packed as unpacked.
+        return _calibrated(layer) if is_calibrated and layer.kernel_scale.shape[0] > 1 else NotImplemented
+    if mode == "int4" and block_size not in (None, -1):
+        return {"kernel": layer._kernel, "bits": 4, **_grouped(layer, block_size)}
+    rounding = _rounding(layer)
+    if rounding is NotImplemented:
+        return NotImplemented
+    options = {"kernel": layer._kernel, "scale": _reciprocal(layer.kernel_scale), "activation_bits": rounding}
+    if mode == "int4":
+        # Until Keras 3.13, two numbers of a byte are of neighboring rows.
+        is_packed_by_columns = hasattr(layer, "_orig_output_dim") or hasattr(layer, "_int4_unpacked_column_size")
+        options.update(bits=4, packed_axis=1 if is_packed_by_columns else 0)
+    return options
+
+
+def dense(mode):
+    """Returns the method of a keras.layers.Dense of "int8", "int4", "gptq" or "awq"."""
+
+    def call(original, layer, inputs, training=None):
+        del original, training
+        inputs = tf.convert_to_tensor(inputs)
+        options = _weights(layer, mode) if _fits(layer, inputs) else NotImplemented
+        if options is NotImplemented:
+            return NotImplemented
+        if mode == "awq":
+            inputs /= tf.cast(layer.awq_scales, inputs.dtype)
+        return _finished(layer, quantized_matmul(inputs, **options))
+
+    return call
+
+
+def _summed_axes(equation):
+    """Returns how many axes an einsum sums if it is a product of flattened matrices, the last of inputs; else 0."""
+    inputs, kernel, outputs = equation.replace(" ", "").replace("->", ",").split(",")
+    for count in range(1, len(kernel) + 1):
+        if inputs.endswith(kernel[:count]) and outputs == inputs[:-count] + kernel[count:]:
+            return count
+    return 0
+
+
+def einsum_dense(mode):
+    """Returns the method of a keras.layers.EinsumDense of "int8", "int4" or "gptq"."""
+
+    def call(original, layer, inputs, training=None):
+        del original, training
+        inputs = tf.convert_to_tensor(inputs)
+        count = _summed_axes(layer.equation)
+        options = _weights(layer, mode) if count and _fits(layer, inputs) else NotImplemented
+        if options is NotImplemented:
+            return NotImplemented
+        shape = tuple(getattr(layer, "original_kernel_shape", None) or layer._kernel.shape)
+        if options.get("packed_axis") == 0:
+            if count > 1 or layer._int4_pack_axis != 0:
+                return NotImplemented
+            shape = (layer._orig_length_along_pack_axis, *layer._kernel.shape[1:])
+        if mode == "int8" or options.get("packed_axis") == 0:
+            kernel = tf.convert_to_tensor(options["kernel"])
+            rows = _size(kernel.shape[:count])
+            options["kernel"] = tf.reshape(kernel, [rows, _size(shape[count:])])
+        batch = tf.shape(inputs)[:-count]
+        flat = inputs if count == 1 else tf.reshape(inputs, tf.concat([batch, [_size(shape[:count])]], 0))
+        outputs = quantized_matmul(flat, **options)
+        outputs = tf.reshape(outputs, tf.concat([batch, shape[count:]], 0))
+        outputs.set_shape(inputs.shape[:-count].concatenate(shape[count:]))
+        return _finished(layer, outputs)
+
+    return call
+
+
+def _size(shape):
+    return int(tf.TensorShape(shape).num_elements())
+
+
+def reversible_embedding(mode):
+    """Returns the method of a keras.layers.ReversibleEmbedding of "int8" or "int4", for the reverse direction."""
+
+    def call(original, layer, inputs, reverse=False):
+        del original
+        inputs = tf.convert_to_tensor(inputs)
+        rounding = _rounding(layer)
+        if not reverse or rounding is NotImplemented or not _fits(layer, inputs):
+            return NotImplemented
+        prefix = "embeddings" if layer.tie_weights else "reverse_embeddings"
+        kernel = layer._embeddings if layer.tie_weights else layer.reverse_embeddings
+        scale = getattr(layer, f"{prefix}_scale")
+        options = {"transposed": layer.tie_weights, "activation_bits": rounding}
+        block_size = getattr(layer, "_int4_block_size", None)
+        if mode == "int4":
+            options.update(bits=4, packed_axis=1 if layer.tie_weights else 0)
+        if mode == "int4" and block_size not in (None, -1):
+            options.update(scale=scale, zero=getattr(layer, f"{prefix}_zero"), block_size=block_size)
+        else:
+            options["scale"] = _reciprocal(scale)
+        logits = quantized_matmul(inputs, kernel, **options)
+        if layer.logit_soft_cap is not None:
+            logits = keras.ops.tanh(logits / layer.logit_soft_cap) * layer.logit_soft_cap
+        return logits
+
+    return call

@@ -1,0 +1,126 @@
+"""Tests of Keras's layers with weights of 8 and 4 bits under tfo.layers.use_fused_ops, beside the layers alone."""
+
+import keras
+import numpy as np
+import tensorflow as tf
+from absl.testing import parameterized
+
+import tensorflow_ops as tfo
+
+_RNG = np.random.default_rng(0)
+_MINOR = int(keras.__version__.split(".")[1])
+_MODES = ("int8", "int4") if _MINOR > 10 else ("int8",)
+
+
+def _normal(*shape):
+    return tf.constant(_RNG.normal(size=shape), tf.float32)
+
+
+def _build(layer, x):
+    """Builds a layer with weights and biases that are not 0."""
+    layer(x)
+    for variable in layer.weights:
+        variable.assign(_RNG.normal(size=variable.shape))
+    return layer
+
+
+class QuantizedLayersTest(tf.test.TestCase, parameterized.TestCase):
+    def _is_keras(self, layer, x, served=True, **options):
+        """Compares outputs and gradients to inputs."""
+
+        def run():
+            with tf.GradientTape() as tape:
+                tape.watch(x)
+                y = layer(x, **options)
+            return y, tape.gradient(y, x)
+
+        expected = run()
+        with tfo.layers.use_fused_ops(["quantized_matmul"]):
+            actual = run()
+            calls = {"fused": int(served), "original": int(not served)}
+            self.assertEqual(tfo.layers.fused_ops(), {"quantized_matmul": calls})
+            in_graph = tf.function(lambda x: layer(x, **options), input_signature=[tf.TensorSpec([None, *x.shape[1:]])])
+            self.assertAllClose(in_graph(x), expected[0], 1e-5, 1e-4)
+        self.assertEqual((actual[0].shape, actual[0].dtype), (expected[0].shape, expected[0].dtype))
+        for one, other in zip(actual, expected, strict=True):
+            self.assertAllClose(one, other, 1e-5, 1e-4)
+
+    @parameterized.product(mode=_MODES, units=(1, 6, 7))
+    def test_dense(self, mode, units):
+        x = _normal(2, 3, 9)
+        layer = _build(keras.layers.Dense(units, "tanh"), x)
+        layer.quantize(mode)
+        self._is_keras(layer, x)
+
+    @parameterized.product(
+        mode=_MODES,
+        case=[
+            ("abc,cde->abde", (None, 4, 5), [2, 3, 8]),
+            ("abcd,cde->abe", (None, 6), [2, 3, 4, 6]),
+            ("...x,xy->...y", 7, [2, 3, 9]),
+            ("abc,cd->dab", (2, 3), [2, 3, 8]),
+        ],
+    )
+    def test_einsum_dense(self, mode, case):
+        equation, shape, of_inputs = case
+        x = _normal(*of_inputs)
+        layer = keras.layers.EinsumDense(equation, shape, bias_axes="e" if equation.startswith("abc,cde") else None)
+        layer = _build(layer, x)
+        layer.quantize(mode)
+        # In 4 bits, older releases pack along the first of two summed axes.
+        is_packed_apart = mode == "int4" and equation.startswith("abcd") and _MINOR < 14
+        self._is_keras(layer, x, served=not equation.endswith("dab") and not is_packed_apart)
+
+    @parameterized.product(mode=_MODES, tie_weights=(True, False))
+    def test_reversible_embedding(self, mode, tie_weights):
+        if not hasattr(keras.layers, "ReversibleEmbedding"):
+            self.skipTest("not in this Keras")
+        layer = keras.layers.ReversibleEmbedding(11, 9, tie_weights=tie_weights, logit_soft_cap=3.0)
+        ids = tf.constant([[1, 5]])
+        layer(ids)
+        layer.quantize(mode)
+        self._is_keras(layer, _normal(2, 3, 9), reverse=True)
+        with tfo.layers.use_fused_ops():
+            self.assertEqual(layer(ids).shape, [1, 2, 9])
+
+    def test_calls_the_original(self):
+        x = _normal(2, 9)
+        layer = _build(keras.layers.Dense(6), x)
+        layer.quantize("int8")
+        layer.inputs_quantizer = keras.quantizers.AbsMaxQuantizer(axis=-1, value_range=(-100, 100))
+        self._is_keras(layer, x, served=False)
+        layer = _build(keras.layers.Dense(6), x)
+        layer.quantize("int8")
+        layer.enable_lora(2)
+        self._is_keras(layer, x, served=False)
+
+    def test_groups_and_float_inputs(self):
+        if _MINOR < 14:
+            self.skipTest("since Keras 3.14")
+        from keras.quantizers import Int4QuantizationConfig
+
+        x = _normal(2, 3, 40)
+        for config in (Int4QuantizationConfig(block_size=16), Int4QuantizationConfig(block_size=-1), None):
+            for layer in (keras.layers.Dense(6), keras.layers.EinsumDense("abc,cde->abde", (None, 4, 5))):
+                layer = _build(layer, x)
+                layer.quantize("int4", config=config)
+                self._is_keras(layer, x)
+
+    def test_a_model_is_saved_without_us(self):
+        x = _normal(4, 12)
+        model = keras.Sequential([keras.layers.Dense(16, "gelu"), keras.layers.Dense(5)])
+        model(x)
+        expected_layers = [type(layer) for layer in model.layers]
+        model.quantize("int8")
+        with tfo.layers.use_fused_ops():
+            y = model.predict(x, verbose=0)
+            self.assertEqual(tfo.layers.fused_ops()["quantized_matmul"], {"fused": 2, "original": 0})
+            path = self.create_tempfile().full_path + ".keras"
+            model.save(path)
+        loaded = keras.saving.load_model(path)
+        self.assertEqual([type(layer) for layer in loaded.layers], expected_layers)
+        self.assertAllClose(loaded.predict(x, verbose=0), y, 1e-5, 1e-5)
+
+
+if __name__ == "__main__":
+    tf.test.main()
