@@ -314,7 +314,7 @@ _LAYER_ROWS = tuple(
     _Row("quantized_matmul", layer, f"_{mode}_call", method(mode))
     for layer, method, modes in (
         ("Dense", quantized_layers.dense, ("int8", "int4", "gptq", "awq")),
-        ("EinsumDense", quantized_layers.einsum_dense, ("int8", "int4", "gptq")),
+        ("EinsumDense", quantized_layers.einsum_dense, ("int8", "int4", "gptq", "awq")),
         ("ReversibleEmbedding", quantized_layers.reversible_embedding, ("int8", "int4")),
     )
     for mode in modes

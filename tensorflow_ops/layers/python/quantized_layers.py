@@ -72,6 +72,12 @@ def _weights(layer, mode):
     return options
 
 
+def _product(layer, mode, inputs, options):
+    if mode == "awq":
+        inputs /= tf.cast(layer.awq_scales, inputs.dtype)
+    return quantized_matmul(inputs, **options)
+
+
 def dense(mode):
     """Returns the method of a keras.layers.Dense of "int8", "int4", "gptq" or "awq"."""
 
@@ -81,9 +87,7 @@ def dense(mode):
         options = _weights(layer, mode) if _fits(layer, inputs) else NotImplemented
         if options is NotImplemented:
             return NotImplemented
-        if mode == "awq":
-            inputs /= tf.cast(layer.awq_scales, inputs.dtype)
-        return _finished(layer, quantized_matmul(inputs, **options))
+        return _finished(layer, _product(layer, mode, inputs, options))
 
     return call
 
@@ -98,7 +102,7 @@ def _summed_axes(equation):
 
 
 def einsum_dense(mode):
-    """Returns the method of a keras.layers.EinsumDense of "int8", "int4" or "gptq"."""
+    """Returns the method of a keras.layers.EinsumDense of "int8", "int4", "gptq" or "awq"."""
 
     def call(original, layer, inputs, training=None):
         del original, training
@@ -112,13 +116,15 @@ def einsum_dense(mode):
             if count > 1 or layer._int4_pack_axis != 0:
                 return NotImplemented
             shape = (layer._orig_length_along_pack_axis, *layer._kernel.shape[1:])
+        elif mode in ("gptq", "awq") and layer.g_idx.shape[0] != _size(shape[:count]):
+            return NotImplemented  # Keras takes other axes for rows
         if mode == "int8" or options.get("packed_axis") == 0:
             kernel = tf.convert_to_tensor(options["kernel"])
             rows = _size(kernel.shape[:count])
             options["kernel"] = tf.reshape(kernel, [rows, _size(shape[count:])])
         batch = tf.shape(inputs)[:-count]
         flat = inputs if count == 1 else tf.reshape(inputs, tf.concat([batch, [_size(shape[:count])]], 0))
-        outputs = quantized_matmul(flat, **options)
+        outputs = _product(layer, mode, flat, options)
         outputs = tf.reshape(outputs, tf.concat([batch, shape[count:]], 0))
         outputs.set_shape(inputs.shape[:-count].concatenate(shape[count:]))
         return _finished(layer, outputs)
