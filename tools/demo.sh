@@ -25,7 +25,7 @@ declare -A writes=(
   [optical_flow]=flow.png
   [tagger]=seasons.png
   [digit_lines]='digit_lines.png reader/saved_model.pb'
-  [language_model]=lengths.png
+  [language_model]='lengths.png writer/saved_model.pb'
   [basics]=""
 )
 steps=()

@@ -29,19 +29,19 @@ def read(network: keras.Model, text, state):
     return to_logits(normalize(x)), {"near": near[:, -3:], "caches": caches}
 
 
-def write(network: keras.Model, prompt: bytes, max_length: int, search: Callable = tfo.seq2seq.sample, **options):
-    """Returns the result of tfo.seq2seq.sample, or of another search, which adds max_length bytes to a text."""
+def search(network: keras.Model, text, max_length: int, function: Callable, cache=tfo.seq2seq.KeyValueCache, **options):
+    """Returns the result of tfo.seq2seq.sample, or of another search, which adds max_length bytes to a text, [1, T]."""
+    first = cache.create(1, tf.shape(text)[1] + max_length, HEADS, WIDTH // HEADS)
+    _, state = read(network, text[:, :-1], {"near": tf.zeros([1, 3, WIDTH]), "caches": [first] * LAYERS})
 
     def step_fn(token_ids, state):
         logits, state = read(network, token_ids[:, tf.newaxis], state)
         return logits[:, 0], state
 
-    @tf.function(autograph=False)
-    def generate(text):
-        cache = tfo.seq2seq.KeyValueCache.create(1, len(prompt) + max_length, HEADS, WIDTH // HEADS)
-        state = {"near": tf.zeros([1, 3, WIDTH]), "caches": [cache] * LAYERS}
-        _, state = read(network, text[:, :-1], state)
-        options.update(batch_size=1, bos_id=text[:, -1], eos_ids=[], max_length=max_length)
-        return search(step_fn, state, **options)
+    return function(step_fn, state, batch_size=1, bos_id=text[:, -1], eos_ids=[], max_length=max_length, **options)
 
-    return generate(tf.constant([list(prompt)]))
+
+def write(network: keras.Model, prompt: bytes, max_length: int, function: Callable = tfo.seq2seq.sample, **options):
+    """Returns the result of `search` in a graph."""
+    call = tf.function(lambda text: search(network, text, max_length, function, **options), autograph=False)
+    return call(tf.constant([list(prompt)]))

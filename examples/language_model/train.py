@@ -16,6 +16,7 @@ os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2"  # read when TensorFlow is imported
 sys.path.insert(1, str(pathlib.Path(__file__).resolve().parents[1]))  # for training.py
 
 import data
+import decode
 import generate
 import keras
 import model
@@ -97,6 +98,8 @@ def main(output: pathlib.Path) -> None:
         print(f"{attention:10} {bits[attention]:.6f}", flush=True)
     written = generate.write(networks["fused"], PROMPT, max_length=200, temperature=0.5, seed=[FLAGS.seed, 0])
     print(f"\n{(PROMPT + np.uint8(written.sequences).tobytes()).decode(errors='replace')}")
+
+    decode.compare(networks["fused"], PROMPT, output / "writer")
 
     lengths = [2**n for n in range(SHORTEST.bit_length() - 1, FLAGS.longest.bit_length())]
     measured = {attention: measure(attention, lengths) for attention in model.ATTENTIONS}
