@@ -71,6 +71,7 @@ def quantized_matmul(
     | int8 | [K, N] int8 | `1 / scale` |
     | int4, block_size -1 | [K, ceil(N / 2)] int8 | `1 / scale`, `bits=4` |
     | int4 | [K, ceil(N / 2)] int8 | `scale`, `zero`, `bits=4`, `block_size` |
+    | int4, until Keras 3.13 | [ceil(K / 2), N] int8 | `1 / scale`, `bits=4`, `packed_axis=0`, `activation_bits=8` |
     | gptq of 4 bits, awq (divide inputs by awq_scales) | [ceil(N / 2), K] uint8 | as for the next, `bits=4` |
     | gptq of 2, 3, 8 bits | [N, K] uint8 | `scale`, `zero`, `group_index=g_idx`, `transposed=True` |
     | tied ReversibleEmbedding, int8 | [N, K] int8 | as for int8, `transposed=True` |
