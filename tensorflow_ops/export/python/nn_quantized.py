@@ -12,9 +12,11 @@ def _numbers(kernel, pairs, transposed, count):
     if pairs == "none":
         return numbers
     axis = 0 if (pairs == "columns") == transposed else 1
-    low, high = tf.math.floormod(numbers, 16), numbers // 16
+    # ONNX's division of negative integers rounds to zero.
+    numbers = tf.where(numbers < 0, numbers + 256, numbers)
+    low, high = numbers % 16, numbers // 16
     if kernel.dtype == tf.int8:
-        low -= 16 * tf.cast(low >= 8, tf.int32)
+        low, high = (tf.where(half >= 8, half - 16, half) for half in (low, high))
     both = tf.stack([low, high], axis + 1)
     shape = tf.shape(kernel)
     if axis == 0:
@@ -39,13 +41,13 @@ def _quantized(inputs):
 def _quantized_matmul(inputs, kernel, scale, zero, group_index, *, block_size, transposed, pairs, quantize_inputs):
     """Gives weights whose group is out of range 0, as a GPU does."""
     depth = tf.shape(inputs)[-1]
-    columns = tf.shape(scale)[0 if transposed else -1]
     axis = 1 if transposed else 0  # of groups
+    if not group_index and not block_size:
+        # One group, whose dim scale may lack.
+        shape = [-1, 1] if transposed else [1, -1]
+        scale, zero = tf.reshape(scale, shape), [tf.reshape(z, shape) for z in zero]
+    columns, groups = tf.shape(scale)[1 - axis], tf.shape(scale)[axis]
     weights = _numbers(kernel, pairs, transposed, depth if pairs == "depth" else columns)
-    # Of one group, scale may have one dim.
-    groups = tf.size(scale) // tf.maximum(columns, 1)
-    shape = tf.stack([columns, groups] if transposed else [groups, columns])
-    scale, zero = tf.reshape(scale, shape), [tf.reshape(z, shape) for z in zero]
     group = group_index[0] if group_index else tf.range(depth) // (block_size or 2**31 - 1)
     is_group = (group >= 0) & (group < groups)
     group = zero_if(~is_group, group)
@@ -54,5 +56,9 @@ def _quantized_matmul(inputs, kernel, scale, zero, group_index, *, block_size, t
     weights = tf.cast(weights, scale.dtype) * tf.gather(scale, group, axis=axis)
     weights = zero_if(~expand(is_group, 1 - axis), weights)
     x, factor = _quantized(inputs) if quantize_inputs else (widened(inputs), 1)
-    result = tf.tensordot(x, tf.transpose(weights) if transposed else weights, 1) * factor
+    # One matrix: tf2onnx has no products of any rank.
+    batch = tf.shape(x)[:-1]
+    rows = tf.reshape(x, tf.stack([tf.reduce_prod(batch), depth]))
+    result = tf.matmul(rows, weights, transpose_b=transposed)
+    result = tf.reshape(result, tf.concat([batch, [columns]], 0)) * factor
     return tf.cast(result, inputs.dtype)

@@ -28,19 +28,22 @@ absl::Status ReadWeights(InferenceContext* c, int first, DimensionHandle depth,
   names["depth"] = depth;
   names["groups"] = c->UnknownDim();
   const ShapeHandle scale = c->input(first + 1);
-  const char* const kScale =
-      transposed ? "scale must be [columns] or [columns, groups]"
-                 : "scale must be [columns] or [groups, columns]";
+  std::optional<ShapeHandle> group_index;
+  TF_RETURN_IF_ERROR(OptionalInput(c, "group_index", &group_index));
+  const bool has_groups = block_size > 0 || group_index.has_value();
+  const std::string scale_text =
+      absl::StrCat("scale must be ", has_groups ? "" : "[columns] or ",
+                   transposed ? "[columns, groups]" : "[groups, columns]");
   const bool is_known = c->RankKnown(scale);
   if (is_known && c->Rank(scale) == 2) {
     names["columns"] = c->Dim(scale, transposed ? 0 : 1);
     names["groups"] = c->Dim(scale, transposed ? 1 : 0);
-  } else if (is_known && c->Rank(scale) == 1) {
+  } else if (is_known && c->Rank(scale) == 1 && !has_groups) {
     names["columns"] = c->Dim(scale, 0);
     names["groups"] = c->MakeDim(1);
   } else if (is_known) {
     return absl::InvalidArgumentError(
-        absl::StrCat(kScale, ": it has rank ", c->Rank(scale)));
+        absl::StrCat(scale_text, ": it has rank ", c->Rank(scale)));
   }
   // What the kernel's bytes hold: a pair has one byte.
   const auto halved = [&](DimensionHandle dim) {
@@ -63,8 +66,6 @@ absl::Status ReadWeights(InferenceContext* c, int first, DimensionHandle depth,
     TF_RETURN_IF_ERROR(Expect("zero must have scale's shape",
                               c->Merge(*zero, scale, &merged)));
   }
-  std::optional<ShapeHandle> group_index;
-  TF_RETURN_IF_ERROR(OptionalInput(c, "group_index", &group_index));
   TF_RETURN_IF_ERROR(names.ReadOptional({"group_index must be [depth]"}));
   if (!group_index.has_value() && is_known) {
     DimensionHandle groups = c->MakeDim(1);
@@ -82,7 +83,7 @@ absl::Status ReadWeights(InferenceContext* c, int first, DimensionHandle depth,
                             block_size);
     }
     TF_RETURN_IF_ERROR(
-        Expect(absl::StrCat(kScale, " with groups = ", blocks),
+        Expect(absl::StrCat(scale_text, " with groups = ", blocks),
                c->Merge(names["groups"], groups, &names["groups"])));
   }
   *columns = names["columns"];

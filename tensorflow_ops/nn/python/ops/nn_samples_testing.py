@@ -699,7 +699,7 @@ SAMPLES |= {
         edge=[
             {"inputs": tf.zeros([0, 3, 21])},
             {
-                "inputs": tf.zeros([2, 0]),
+                "inputs": tf.zeros([2, 3, 0]),
                 "kernel": tf.zeros([0, 3], tf.int8),
                 "scale": tf.zeros([0, 5]),
                 "zero": tf.zeros([0, 5], tf.int8),

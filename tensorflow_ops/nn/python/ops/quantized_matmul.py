@@ -92,7 +92,7 @@ def quantized_matmul(
       kernel: int8 or uint8, the numbers q: [K, N], or [N, K] with transposed. With bits=4, two of them
         are in a byte along packed_axis, the first in its low half, as `keras.quantizers.pack_int4`
         writes them; those of int8 are signed.
-      scale: [N], or of groups [G, N], [N, G] with transposed. Cast to float32 (float64 for float64
+      scale: [N], or of groups, also of one, [G, N], [N, G] with transposed. Cast to float32 (float64 for float64
         inputs).
       zero: None for 0, or of scale's shape and the kernel's dtype; floats are cast to it.
       bits: 8 or 4.

@@ -282,12 +282,16 @@ class QuantizedMatmulTest(tf.test.TestCase, parameterized.TestCase):
         ({"scale": tf.ones([4])}, r"kernel must be \[depth, columns\]"),
         ({"scale": tf.ones([])}, r"scale must be \[columns\] or \[groups, columns\]: it has rank 0"),
         ({"scale": tf.ones([2, 3])}, r"scale must be \[columns\] or \[groups, columns\] with groups = 1, without"),
-        ({"scale": tf.ones([2, 3]), "block_size": 2}, r"with groups = 3, of depth 6 in blocks of 2"),
+        (
+            {"scale": tf.ones([2, 3]), "block_size": 2},
+            r"scale must be \[groups, columns\] with groups = 3, of depth 6 in",
+        ),
+        ({"block_size": 6}, r"scale must be \[groups, columns\]: it has rank 1"),
         ({"bits": 4}, r"kernel must be \[depth, pairs of columns\]"),
         ({"transposed": True}, r"kernel must be \[columns, depth\]"),
         ({"zero": tf.ones([1, 3], tf.int8)}, "zero must have scale's shape"),
-        ({"group_index": [0] * 5}, r"group_index must be \[depth\]"),
-        ({"group_index": [0, 0, 1, 0, 0, 0]}, r"group_index\[2\] is 1, expected \[0, 0\]"),
+        ({"group_index": [0] * 5, "scale": tf.ones([1, 3])}, r"group_index must be \[depth\]"),
+        ({"group_index": [0, 0, 1, 0, 0, 0], "scale": tf.ones([1, 3])}, r"group_index\[2\] is 1, expected \[0, 0\]"),
     )
     def test_errors(self, changes, message):
         args = {"inputs": tf.ones([2, 6]), "kernel": tf.ones([6, 3], tf.int8), "scale": tf.ones([3])} | changes
