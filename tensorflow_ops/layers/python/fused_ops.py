@@ -8,7 +8,7 @@ import threading
 import warnings
 from collections.abc import Callable, Iterable
 from numbers import Integral, Real
-from typing import NamedTuple
+from typing import NamedTuple, get_args
 
 import keras
 import numpy as np
@@ -21,6 +21,7 @@ from tensorflow_ops.nn.python.ops import (
     attention,
     ctc_loss,
     deformable_attention,
+    lstm,
     sequence_arguments,
     update_cache,
 )
@@ -142,6 +143,47 @@ def _slice_update(original, inputs, start_indices, updates):
         cache, rows = (tf.reshape(x, [outer, size, inner]) for x, size in ((cache, shape[axis]), (rows, count)))
     result = update_cache.update_cache(cache, rows, start)
     return tf.ensure_shape(result if axis == 1 else tf.reshape(result, shape), static)
+
+
+def _lstm(
+    original,
+    inputs,
+    initial_state_h,
+    initial_state_c,
+    mask,
+    kernel,
+    recurrent_kernel,
+    bias,
+    activation,
+    recurrent_activation,
+    return_sequences=False,
+    go_backwards=False,
+    unroll=False,
+    time_major=False,
+):
+    del original, unroll
+    names = {getattr(keras.activations, name): name for name in get_args(lstm.Activation)}
+    inputs = tf.convert_to_tensor(inputs)
+    is_known = activation in names and recurrent_activation in names and inputs.dtype in arguments.FLOAT_DTYPES
+    # cuDNN is faster.
+    if time_major or not is_known or inputs.shape.rank != 3 or tf.config.list_logical_devices("GPU"):
+        return NotImplemented
+    if mask is not None:
+        mask = tf.cast(mask, tf.bool)
+        if mask.shape.rank != 2:
+            return NotImplemented
+    weights = (x if x is None else tf.convert_to_tensor(x) for x in (kernel, recurrent_kernel, bias))
+    outputs, h, c = lstm.lstm(
+        inputs,
+        *weights,
+        initial_state=(initial_state_h, initial_state_c),
+        mask=mask,
+        activation=names[activation],
+        recurrent_activation=names[recurrent_activation],
+        reverse=bool(go_backwards),
+    )
+    last = outputs[:, -1]
+    return last, outputs if return_sequences else last[:, tf.newaxis], [tf.cast(x, inputs.dtype) for x in (h, c)]
 
 
 _SCIPY_MODES = {"constant": "grid-constant", "wrap": "grid-wrap"}
@@ -285,11 +327,13 @@ _HUB_ATTENTION = (
 # The conditions of the fused branch, which these modules import by name. Gemma's and Mixtral's refuse CPUs.
 _HUB_CONDITIONS = ("fused_attention_op_available", "running_on_gpu", "gpu_supports_fused_attention_op")
 
-# Owners are in keras.src.backend, or in keras_hub.src.models. The page `keras` has this table, with conditions.
+# Owners are in keras.src.backend ("" is the backend itself), or in keras_hub.src.models. The page `keras` has this table,
+# with conditions.
 _KERAS_ROWS = (
     _Row("ctc_loss", "nn", "ctc_loss", _ctc_loss),
     _Row("dot_product_attention", "nn", "dot_product_attention", _dot_product_attention),
     _Row("slice_update", "core", "slice_update", _slice_update),
+    _Row("lstm", "", "lstm", _lstm),
     _Row("map_coordinates", "image", "map_coordinates", _map_coordinates),
     _Row("elastic_transform", "image", "elastic_transform", _elastic_transform),
 )
@@ -359,6 +403,8 @@ def _backend():
 def _owner(row):
     """Returns the module or class that holds a function, or None where it is not imported or has none."""
     module, _, kind = row.owner.partition(":")
+    if not module:
+        return _backend()
     is_of_keras = row in _KERAS_ROWS
     owner = getattr(_backend(), module, None) if is_of_keras else sys.modules.get(f"keras_hub.src.models.{module}")
     if kind:
@@ -420,7 +466,7 @@ def use_fused_ops(only: Iterable[str] | None = None) -> contextlib.ExitStack:
     Import `keras_hub` first: functions of modules that are not imported stay as they are.
 
     Args:
-      only: names of functions: "ctc_loss", "dot_product_attention", "slice_update",
+      only: names of functions: "ctc_loss", "dot_product_attention", "slice_update", "lstm",
         "map_coordinates", "elastic_transform", "multi_scale_deformable_attention_v2",
         "hungarian_assignment", "roi_align". None: all.
 

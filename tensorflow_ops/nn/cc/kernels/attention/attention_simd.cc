@@ -28,15 +28,6 @@ TFO_INLINE V ExpOfWeight(V x) {
   return ExpTerm(ClampForExp(x));
 }
 
-// tanh(x). Keeps NaN.
-template <typename V>
-TFO_INLINE V Tanh(V x) {
-  const V size = Max(x, -x);
-  const V e = Expm1(-2 * size);
-  const V tanh = -e / (e + 2);
-  return x < V{} ? -tanh : tanh;
-}
-
 typedef uint64_t Bits64 __attribute__((vector_size(kVectorBytes)));
 
 // The products of the low halves.
