@@ -11,14 +11,14 @@ import tensorflow_ops as tfo
 
 
 def _in_keras(layer, inputs, *weights):
-    return layer.stateless_call(weights, [], inputs)[0]
+    return layer.stateless_call(weights, layer.non_trainable_variables, inputs)[0]
 
 
 def _lstm(batch, steps, features, units, to):
     """Returns a case of all outputs; with `to`, with the gradients to these of inputs and weights."""
     layer = keras.layers.LSTM(units, return_sequences=True)
     layer.build((batch, steps, features))
-    inputs = normal(batch, steps, features), *map(tf.constant, layer.weights)
+    inputs = normal(batch, steps, features), *map(tf.constant, layer.trainable_variables)
     original = functools.partial(_in_keras, layer)
     rivals = {"Keras": in_graph(original, inputs, to), "XLA": in_graph(original, inputs, to, jit_compile=True)}
     if torch := peers.torch():

@@ -114,10 +114,10 @@ class KerasTest(tf.test.TestCase, parameterized.TestCase):
             bias_initializer="random_normal",
         )  # fmt: skip
         layer.build(x.shape)
-        weights = [tf.constant(w) for w in layer.weights]
+        weights = [tf.constant(w) for w in layer.trainable_variables]
 
         def original(x, h, c, *weights):
-            return layer.stateless_call(weights, [], x, initial_state=[h, c], mask=mask)[0]
+            return layer.stateless_call(weights, layer.non_trainable_variables, x, initial_state=[h, c], mask=mask)[0]
 
         def ours(x, h, c, *weights):
             return tfo.nn.lstm(x, *weights, initial_state=(h, c), mask=mask, reverse=go_backwards)

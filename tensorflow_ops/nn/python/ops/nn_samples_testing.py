@@ -607,12 +607,12 @@ SAMPLES |= {
     ),
 }
 
-_STEPS, _STEP_MASK = normal(3, 4, 5), tf.constant([[1, 1, 0, 1], [0, 1, 1, 0], [0, 0, 0, 0]], tf.bool)
+_STEPS, _STEP_MASK = normal(3, 4, 5), tf.constant([[1, 1, 0, 1], [0, 1, 1, 0], [0, 0, 0, 0]]) > 0
 _GATE_WEIGHTS = normal(5, 8), normal(2, 8), normal(8)
 _STATE = normal(3, 2), normal(3, 2)
 
 
-def _lstm_outputs(inputs, kernel, recurrent_kernel, bias):
+def _lstm_outputs(inputs, kernel, recurrent_kernel, bias=None):
     return nn.lstm(inputs, kernel, recurrent_kernel, bias).outputs
 
 
