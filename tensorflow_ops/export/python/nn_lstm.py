@@ -43,7 +43,9 @@ def _lstm(gate_inputs, recurrent_kernel, bias, h0, c0, mask, *, activation, recu
 
     shape = tf.shape(by_steps)
     rows = tf.zeros([shape[0], 3, shape[1], shape[3]], gate_inputs.dtype)
-    rows, h, c, _ = loop(shape[0], step, rows, h0, c0, tf.zeros_like(h0))
+    # Rows without numbers cannot be replaced.
+    steps = tf.where(tf.size(h0) > 0, shape[0], 0)
+    rows, h, c, _ = loop(steps, step, rows, h0, c0, tf.zeros_like(h0))
     before, outputs, cells = (tf.transpose(x, [1, 0, 2]) for x in tf.unstack(rows, num=3, axis=1))
     gates = tf.stack(gates_of(gate_inputs, tf.reshape(before, [shape[0] * shape[1], shape[3]])), -2)
     for x in mask:
