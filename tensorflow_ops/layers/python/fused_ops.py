@@ -145,45 +145,37 @@ def _slice_update(original, inputs, start_indices, updates):
     return tf.ensure_shape(result if axis == 1 else tf.reshape(result, shape), static)
 
 
-def _lstm(
-    original,
-    inputs,
-    initial_state_h,
-    initial_state_c,
-    mask,
-    kernel,
-    recurrent_kernel,
-    bias,
-    activation,
-    recurrent_activation,
-    return_sequences=False,
-    go_backwards=False,
-    unroll=False,
-    time_major=False,
-):
-    del original, unroll
+def _lstm(original, layer, sequences, initial_state, mask, training=False):
+    del original
     names = {getattr(keras.activations, name): name for name in get_args(lstm.Activation)}
-    inputs = tf.convert_to_tensor(inputs)
-    is_known = activation in names and recurrent_activation in names and inputs.dtype in arguments.FLOAT_DTYPES
-    # cuDNN is faster.
-    if time_major or not is_known or inputs.shape.rank != 3 or tf.config.list_logical_devices("GPU"):
+    activations = [names.get(of) for of in (layer.activation, layer.recurrent_activation)]
+    mask = mask[0] if isinstance(mask, list | tuple) else mask
+    fits = None not in activations and sequences.shape.rank == 3 and (mask is None or mask.shape.rank == 2)
+    # Unrolled, Keras masks the outputs of a layer that goes backward by other steps. cuDNN is faster than ours.
+    if layer.unroll or layer.use_cudnn is True or tf.config.list_logical_devices("GPU"):
         return NotImplemented
-    if mask is not None:
-        mask = tf.cast(mask, tf.bool)
-        if mask.shape.rank != 2:
-            return NotImplemented
-    weights = (x if x is None else tf.convert_to_tensor(x) for x in (kernel, recurrent_kernel, bias))
+    if not fits or layer.recurrent_dropout:
+        return NotImplemented
+    inputs = tf.convert_to_tensor(sequences)
+    if training and layer.dropout:
+        inputs *= layer.cell.get_dropout_mask(inputs[:, 0])[:, tf.newaxis]
+    cell = layer.cell
+    weights = (x if x is None else tf.convert_to_tensor(x) for x in (cell.kernel, cell.recurrent_kernel, cell.bias))
     outputs, h, c = lstm.lstm(
         inputs,
         *weights,
-        initial_state=(initial_state_h, initial_state_c),
-        mask=mask,
-        activation=names[activation],
-        recurrent_activation=names[recurrent_activation],
-        reverse=bool(go_backwards),
+        initial_state=initial_state,
+        mask=None if mask is None else (mask := tf.cast(mask, tf.bool)),
+        activation=activations[0],
+        recurrent_activation=activations[1],
+        reverse=layer.go_backwards,
     )
+    if layer.zero_output_for_mask and mask is not None:
+        is_step = tf.reverse(mask, [1]) if layer.go_backwards else mask
+        outputs = tf.where(is_step[..., tf.newaxis], outputs, tf.zeros([], outputs.dtype))
     last = outputs[:, -1]
-    return last, outputs if return_sequences else last[:, tf.newaxis], [tf.cast(x, inputs.dtype) for x in (h, c)]
+    outputs = outputs if layer.return_sequences else last[:, tf.newaxis]
+    return last, outputs, [tf.cast(x, outputs.dtype) for x in (h, c)]
 
 
 _SCIPY_MODES = {"constant": "grid-constant", "wrap": "grid-wrap"}
@@ -327,13 +319,12 @@ _HUB_ATTENTION = (
 # The conditions of the fused branch, which these modules import by name. Gemma's and Mixtral's refuse CPUs.
 _HUB_CONDITIONS = ("fused_attention_op_available", "running_on_gpu", "gpu_supports_fused_attention_op")
 
-# Owners are in keras.src.backend ("" is the backend itself), or in keras_hub.src.models. The page `keras` has this table,
-# with conditions.
+# Owners are in keras.src.backend, keras.layers or keras_hub.src.models. The page `keras` has this table, with conditions.
 _KERAS_ROWS = (
     _Row("ctc_loss", "nn", "ctc_loss", _ctc_loss),
     _Row("dot_product_attention", "nn", "dot_product_attention", _dot_product_attention),
     _Row("slice_update", "core", "slice_update", _slice_update),
-    _Row("lstm", "", "lstm", _lstm),
+    _Row("lstm", "LSTM", "inner_loop", _lstm),
     _Row("map_coordinates", "image", "map_coordinates", _map_coordinates),
     _Row("elastic_transform", "image", "elastic_transform", _elastic_transform),
 )
@@ -403,10 +394,10 @@ def _backend():
 def _owner(row):
     """Returns the module or class that holds a function, or None where it is not imported or has none."""
     module, _, kind = row.owner.partition(":")
-    if not module:
-        return _backend()
-    is_of_keras = row in _KERAS_ROWS
-    owner = getattr(_backend(), module, None) if is_of_keras else sys.modules.get(f"keras_hub.src.models.{module}")
+    if row in _KERAS_ROWS:
+        owner = getattr(_backend(), module, None) or getattr(keras.layers, module, None)
+    else:
+        owner = sys.modules.get(f"keras_hub.src.models.{module}")
     if kind:
         return getattr(owner, kind, None)
     return owner if hasattr(owner, row.name) else None

@@ -190,7 +190,8 @@ struct Results {
 template <typename T, typename Device>
 void Run(const Device& device, const Problem<T>& p, bool in_place,
          Results<T>* r) {
-  LstmArgs<T> args{p.spec};
+  LstmArgs<T> args;
+  static_cast<LstmSpec&>(args) = p.spec;
   if (in_place) r->gates = p.inputs;
   args.inputs = in_place ? r->gates.data() : p.inputs.data();
   args.recurrent_kernel = p.kernel.data();
@@ -203,7 +204,8 @@ void Run(const Device& device, const Problem<T>& p, bool in_place,
   args.gates = r->gates.data();
   args.cells = r->cells.data();
   TFO_EXPECT_RUNS(Lstm(device, args));
-  LstmGradArgs<T> grad{p.spec};
+  LstmGradArgs<T> grad;
+  static_cast<LstmSpec&>(grad) = p.spec;
   if (in_place) r->d_inputs = r->gates;
   grad.gates = in_place ? r->d_inputs.data() : r->gates.data();
   grad.recurrent_kernel = p.kernel.data();
