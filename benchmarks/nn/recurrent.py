@@ -47,13 +47,13 @@ def _lstm(batch, steps, features, units, to):
 
 @table()
 def lstm_inference():
-    """lstm without gradient. The floor is the product of inputs and kernel."""
+    """Lstm without gradient. The floor is the product of inputs and kernel."""
     for sizes in ((1, 50, 10, 64), (1, 50, 128, 256), (32, 400, 14, 80), (64, 100, 128, 256)):
         yield _lstm(*sizes, ())
 
 
 @table()
 def lstm_training():
-    """lstm with the gradients to its weights. The floor is that of the products outside of the op."""
+    """Lstm with the gradients to its weights. The floor is that of the products outside of the op."""
     for sizes in ((1, 50, 128, 256), (32, 400, 14, 80), (64, 100, 128, 256), (16, 200, 256, 512)):
         yield _lstm(*sizes, (1, 2, 3))

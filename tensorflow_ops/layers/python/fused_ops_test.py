@@ -355,7 +355,8 @@ class LstmTest(tf.test.TestCase, parameterized.TestCase):
     )
     def test_is_keras_layer(self, options, has_mask, is_bidirectional):
         x = tf.constant(_normal(4, 6, 3))
-        mask = tf.constant(np.array([[1, 1, 0, 1, 1, 0], [0, 0, 1, 1, 0, 0], [0] * 6, [1] * 6], bool)) if has_mask else None
+        steps = [1, 1, 0, 1, 1, 0], [0, 0, 1, 1, 0, 0], [0] * 6, [1] * 6
+        mask = tf.constant(steps) > 0 if has_mask else None
         layer = keras.layers.LSTM(5, bias_initializer="random_normal", **options)
         if is_bidirectional:
             if layer.go_backwards or layer.stateful:
@@ -377,7 +378,12 @@ class LstmTest(tf.test.TestCase, parameterized.TestCase):
 
     def test_falls_back_to_keras(self):
         x = _normal(2, 4, 3)
-        options = {"activation": "gelu"}, {"recurrent_activation": tf.tanh}, {"unroll": True}, {"recurrent_dropout": 0.5}
+        options = (
+            {"activation": "gelu"},
+            {"recurrent_activation": tf.tanh},
+            {"unroll": True},
+            {"recurrent_dropout": 0.5},
+        )
         layers = [keras.layers.LSTM(5, **more) for more in options]
         expected = [layer(x) for layer in layers]
         with tfo.layers.use_fused_ops(["lstm"]):

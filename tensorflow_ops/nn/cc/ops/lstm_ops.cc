@@ -57,15 +57,15 @@ REGISTER_OP("TensorflowOps>LstmGrad")
     .Output("d_c0: T") TFO_LSTM_ATTRS.SetShapeFn([](InferenceContext* c) {
       NamedDims dims(c);
       TF_RETURN_IF_ERROR(dims.Read(
-          0, {"gates must be [batch, steps, 4, units]",
-              "recurrent_kernel must be [units, 4, units]",
-              "c0 must be [batch, units]",
-              "cells must be [batch, steps, units]",
-              "d_outputs must be [batch, steps, units]",
-              "d_h must be [batch, units]", "d_c must be [batch, units]"}));
+          0,
+          {"gates must be [batch, steps, 4, units]",
+           "recurrent_kernel must be [units, 4, units]",
+           "c0 must be [batch, units]", "cells must be [batch, steps, units]",
+           "d_outputs must be [batch, steps, units]",
+           "d_h must be [batch, units]", "d_c must be [batch, units]"}));
       TF_RETURN_IF_ERROR(dims.ReadOptional({"mask must be [batch, steps]"}));
-      return dims.Write({"[batch, steps, 4, units]", "[batch, units]",
-                         "[batch, units]"});
+      return dims.Write(
+          {"[batch, steps, 4, units]", "[batch, units]", "[batch, units]"});
     });
 
 }  // namespace

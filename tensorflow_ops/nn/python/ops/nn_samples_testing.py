@@ -635,7 +635,10 @@ SAMPLES |= {
         bad=[
             ({"inputs": _STEPS[0]}, r"inputs .*\[4,5\].* expected .*\[\?,\?,\?\]"),
             ({"inputs": tf.zeros([3, 4, 5], tf.int32)}, "inputs are int32, expected float16"),
-            ({"kernel": _GATE_WEIGHTS[0][:4]}, r"kernel .*\[4,8\], expected .*: \[features, 4 \* units\]|size-incompatible"),
+            (
+                {"kernel": _GATE_WEIGHTS[0][:4]},
+                r"kernel .*\[4,8\], expected .*: \[features, 4 \* units\]|size-incompatible",
+            ),
             (
                 {"recurrent_kernel": normal(2, 6)},
                 r"recurrent_kernel .*\[2,6\], expected .*: \[units, 4 \* units\]|a tensor with 12 values, but .* 16",
@@ -648,7 +651,10 @@ SAMPLES |= {
             ({"initial_state": _STATE[:1]}, r"initial_state is 1 tensors, expected a pair \(h, c\)"),
             ({"mask": _STEP_MASK[:, :3]}, r"mask .*\[3,3\], expected .*: \[B, T\]|Incompatible shapes"),
             ({"mask": tf.ones([3, 4])}, "mask are float32, expected bool"),
-            ({"activation": "selu"}, "activation is 'selu', expected one of 'tanh', 'sigmoid', 'relu', 'linear', 'hard"),
+            (
+                {"activation": "selu"},
+                "activation is 'selu', expected one of 'tanh', 'sigmoid', 'relu', 'linear', 'hard",
+            ),
             ({"recurrent_activation": None}, "recurrent_activation is None, expected one of 'tanh'"),
             ({"reverse": 1}, "reverse is 1, expected True or False"),
         ],

@@ -46,7 +46,7 @@ template <typename T>
 struct LstmGradArgs : LstmSpec {
   const T *gates, *recurrent_kernel, *c0, *cells;
   const T *d_outputs, *d_h, *d_c;
-  T* d_inputs;      // [batch, steps, 4, units]; may be the gates
+  T* d_inputs;     // [batch, steps, 4, units]; may be the gates
   T *d_h0, *d_c0;  // [batch, units]
 };
 

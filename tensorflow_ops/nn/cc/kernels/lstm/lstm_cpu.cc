@@ -24,16 +24,15 @@ class PackedMatrix {
         padded_(RoundUp(columns, TFO_DISPATCH(PanelColumns<T>)())),
         panels_(depth * padded_) {
     const auto pack = TFO_DISPATCH(PackPanels<T, T>);
-    cpu.ParallelFor(
-        DivideUp(depth, kGemmDepth), 1.0 * kGemmDepth * padded_,
-        [&](int64_t begin, int64_t end) {
-          for (int64_t i = begin; i < end; ++i) {
-            const int64_t first = i * kGemmDepth;
-            pack(matrix + first * row_stride, row_stride, column_stride,
-                 std::min(kGemmDepth, depth - first), columns,
-                 panels_.data() + first * padded_);
-          }
-        });
+    cpu.ParallelFor(DivideUp(depth, kGemmDepth), 1.0 * kGemmDepth * padded_,
+                    [&](int64_t begin, int64_t end) {
+                      for (int64_t i = begin; i < end; ++i) {
+                        const int64_t first = i * kGemmDepth;
+                        pack(matrix + first * row_stride, row_stride,
+                             column_stride, std::min(kGemmDepth, depth - first),
+                             columns, panels_.data() + first * padded_);
+                      }
+                    });
   }
   int64_t padded_columns() const { return padded_; }
 
@@ -163,7 +162,8 @@ void RunGradient(const LstmGradArgs<T>& args, const PackedMatrix<T>& kernel,
         /*add=*/true, tile.data(), d_h.data());
   }
   for (int64_t m = 0; m < examples; ++m) {
-    std::copy_n(d_h.data() + m * padded, units, args.d_h0 + (first + m) * units);
+    std::copy_n(d_h.data() + m * padded, units,
+                args.d_h0 + (first + m) * units);
   }
 }
 

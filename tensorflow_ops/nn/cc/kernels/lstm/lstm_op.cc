@@ -15,14 +15,14 @@ class LstmOpBase : public OpKernel {
     for (const auto& [attr, value] :
          {std::pair("activation", &activation_),
           std::pair("recurrent_activation", &recurrent_activation_)}) {
-      OP_REQUIRES_OK(ctx, ReadEnum(ctx, attr,
-                                   {{"tanh", LstmActivation::kTanh},
-                                    {"sigmoid", LstmActivation::kSigmoid},
-                                    {"relu", LstmActivation::kRelu},
-                                    {"linear", LstmActivation::kLinear},
-                                    {"hard_sigmoid",
-                                     LstmActivation::kHardSigmoid}},
-                                   value));
+      OP_REQUIRES_OK(ctx,
+                     ReadEnum(ctx, attr,
+                              {{"tanh", LstmActivation::kTanh},
+                               {"sigmoid", LstmActivation::kSigmoid},
+                               {"relu", LstmActivation::kRelu},
+                               {"linear", LstmActivation::kLinear},
+                               {"hard_sigmoid", LstmActivation::kHardSigmoid}},
+                              value));
     }
   }
 
@@ -30,12 +30,9 @@ class LstmOpBase : public OpKernel {
   // Input 0 is [batch, steps, 4, units].
   LstmSpec ReadSpec(OpKernelContext* ctx) const {
     const Tensor& gates = ctx->input(0);
-    return {gates.dim_size(0),
-            gates.dim_size(1),
-            gates.dim_size(3),
-            activation_,
-            recurrent_activation_,
-            OptionalData<bool>(ctx, "mask")};
+    return {gates.dim_size(0),     gates.dim_size(1),
+            gates.dim_size(3),     activation_,
+            recurrent_activation_, OptionalData<bool>(ctx, "mask")};
   }
 
  private:
@@ -66,8 +63,7 @@ class LstmOp : public LstmOpBase {
     args.h0 = Data<T>(ctx->input(3));
     args.c0 = Data<T>(ctx->input(4));
     Tensor* cells;
-    OP_REQUIRES_OK(ctx,
-                   AllocateOutputs(ctx, &args.outputs, &args.h, &args.c));
+    OP_REQUIRES_OK(ctx, AllocateOutputs(ctx, &args.outputs, &args.h, &args.c));
     OP_REQUIRES_OK(ctx, TakeFirstInput(ctx, 3, &args.gates));
     OP_REQUIRES_OK(ctx, AllocateOutput(ctx, 4, &cells));
     args.cells = Data<T>(cells);

@@ -52,8 +52,8 @@ TFO_INLINE void StepGradient(int64_t units, const LstmGradRow<T>& row,
       gates[g] = part.Load(row.gates + g * units + u, 0);
     }
     const auto d = LstmStepGradientOf(
-        activation, recurrent_activation, gates,
-        part.Load(row.c_before + u, 0), part.Load(row.c + u, 0),
+        activation, recurrent_activation, gates, part.Load(row.c_before + u, 0),
+        part.Load(row.c + u, 0),
         part.Load(row.d_output + u, 0) + part.Load(row.d_h + u, 0),
         part.Load(row.d_c + u, 0));
     for (int g = 0; g < 4; ++g) {

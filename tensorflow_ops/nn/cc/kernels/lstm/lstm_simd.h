@@ -17,18 +17,18 @@ struct LstmRow {
 
 template <typename T>
 struct LstmGradRow {
-  const T* gates;           // [4, units]
-  const T *c_before, *c;    // [units]
-  const T* d_output;        // [units]
-  T *d_h, *d_c;             // [units]; sets d_h to 0
-  T* d_inputs;              // [4, units]
+  const T* gates;         // [4, units]
+  const T *c_before, *c;  // [units]
+  const T* d_output;      // [units]
+  T *d_h, *d_c;           // [units]; sets d_h to 0
+  T* d_inputs;            // [4, units]
 };
 
-TFO_PER_CPU_LEVEL(
-    template <typename T> void LstmStep(const LstmSpec& spec,
-                                        const LstmRow<T>& row);
-    template <typename T> void LstmStepGradient(const LstmSpec& spec,
-                                                const LstmGradRow<T>& row);)
+TFO_PER_CPU_LEVEL(template <typename T>
+                  void LstmStep(const LstmSpec& spec, const LstmRow<T>& row);
+                  template <typename T>
+                  void LstmStepGradient(const LstmSpec& spec,
+                                        const LstmGradRow<T>& row);)
 
 }  // namespace tfo
 

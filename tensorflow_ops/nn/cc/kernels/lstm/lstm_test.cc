@@ -291,12 +291,11 @@ TFO_BENCHMARK(Lstm, Training) {
   const GpuVector<float> of_states(states), of_all(all), of_gates(4 * all);
   Results<float> r{of_all, of_states, of_states, of_gates,
                    of_all, of_gates,  of_states, of_states};
-  testing::TimeOnGpu(
-      "lstm and its gradient [64, 100] x 256", 4 * 13 * all, 0,
-      [&](const Gpu& gpu) {
-        Run(gpu, p, false, &r);
-        return Error();
-      });
+  testing::TimeOnGpu("lstm and its gradient [64, 100] x 256", 4 * 13 * all, 0,
+                     [&](const Gpu& gpu) {
+                       Run(gpu, p, false, &r);
+                       return Error();
+                     });
 }
 
 }  // namespace
