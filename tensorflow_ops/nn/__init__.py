@@ -1,7 +1,8 @@
-"""Functions of logits and of Gaussians, attention, deformable ops, losses of label sequences."""
+"""Functions of logits and of Gaussians, attention, recurrence, deformable ops, losses of label sequences."""
 
 from tensorflow_ops.nn.python.ops import (  # noqa: F401  (register gradients and vectorization)
     crf_grad,
+    lstm_grad,
     nn_grad,
     sequence_grad,
 )
@@ -18,12 +19,14 @@ from tensorflow_ops.nn.python.ops.deform_conv import deform_conv2d
 from tensorflow_ops.nn.python.ops.deformable_attention import multiscale_deformable_attention
 from tensorflow_ops.nn.python.ops.gaussian_kl import gaussian_kl
 from tensorflow_ops.nn.python.ops.linear_cross_entropy import linear_cross_entropy
+from tensorflow_ops.nn.python.ops.lstm import LSTM, lstm
 from tensorflow_ops.nn.python.ops.quantized_matmul import quantized_matmul
 from tensorflow_ops.nn.python.ops.rnnt_loss import rnnt_loss
 from tensorflow_ops.nn.python.ops.softmax import log_prob_from_logits, softmax, softmax_entropy
 from tensorflow_ops.nn.python.ops.update_cache import update_cache
 
 __all__ = [
+    "LSTM",
     "CrfDecode",
     "attention",
     "crf_decode",
@@ -36,6 +39,7 @@ __all__ = [
     "label_log_prob",
     "linear_cross_entropy",
     "log_prob_from_logits",
+    "lstm",
     "multiscale_deformable_attention",
     "quantized_matmul",
     "rnnt_loss",

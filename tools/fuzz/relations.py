@@ -12,6 +12,7 @@ import tensorflow_ops as tfo
 
 _WAYS = [eager, known_shapes, session]
 _TRANSITIONS = tf.constant(np.random.default_rng(0).normal(size=[4, 4]), tf.float32)
+_GATES = tf.constant(np.random.default_rng(0).normal(size=[4, 16]), tf.float32)
 _CRF = tfo.layers.CRF(4)
 _CRF.build([None, None, 4])
 
@@ -41,6 +42,7 @@ WITH_PADDING = {
     "nn.attention": lambda of: tfo.nn.attention(
         *(x[:, :, tf.newaxis] for x in (of.frames, of.x, of.x)), mask=of.mask[:, tf.newaxis, tf.newaxis]
     ),
+    "nn.lstm": lambda of: tfo.nn.lstm(of.x, _GATES, _GATES, mask=of.mask).h,
     "losses.CRF": lambda of: tfo.losses.CRF(reduction=None)(of.labels, _CRF(of.x)),
     "losses.CTC": lambda of: tfo.losses.CTC(reduction=None)(of.labels, of.frames),
     "losses.CTC, mask": lambda of: tfo.losses.CTC(reduction=None)(of.pairs, _masked(of.x, of.mask)),

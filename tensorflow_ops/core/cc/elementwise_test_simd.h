@@ -11,7 +11,8 @@
   X(Exp, 1.2)                   \
   X(Expm1, 2)                   \
   X(Log, 1)                     \
-  X(Log1p, 1)
+  X(Log1p, 1)                   \
+  X(Tanh, 3)
 
 namespace tfo {
 

@@ -1,6 +1,6 @@
-// Exponentials, logarithms and arctangents of vectors, for *_simd.cc files.
-// elementwise_test.cc checks the error bounds. Results do not depend on the
-// lane.
+// Exponentials, logarithms, tanh and arctangents of vectors, for *_simd.cc
+// files. elementwise_test.cc checks the error bounds. Results do not depend on
+// the lane.
 #ifndef TENSORFLOW_OPS_CORE_CC_MATH_SIMD_H_
 #define TENSORFLOW_OPS_CORE_CC_MATH_SIMD_H_
 
@@ -310,6 +310,19 @@ static TFO_INLINE V Expm1(V x) {
   const V half = math_internal::PowerOfTwo(n - Value(1));
   const V sum = MulAdd(MulAdd(p, r * r, r), half, half - Value(0.5));
   return x < C::kLessOneTiny && x > -C::kLessOneTiny ? x : sum + sum;
+}
+
+// tanh(x) to within 3 ulp. Keeps NaN.
+template <typename V>
+static TFO_INLINE V Tanh(V x) {
+  using Bits = typename math_internal::Constants<V>::Bits;
+  using Value = decltype(x[0] + 0);
+  const Bits sign = reinterpret_cast<Bits>(Broadcast<V>(Value(-0.0)));
+  const Bits bits = reinterpret_cast<Bits>(x);
+  const V size = reinterpret_cast<V>(bits & ~sign);
+  const V e = Expm1(size * Value(-2));
+  const V tanh = -e / (e + Value(2));
+  return reinterpret_cast<V>(reinterpret_cast<Bits>(tanh) | (bits & sign));
 }
 
 // The angle of (x, y) in the first quadrant, x >= 0 and y >= 0, in [0, pi / 2]:

@@ -8,7 +8,7 @@ import threading
 import warnings
 from collections.abc import Callable, Iterable
 from numbers import Integral, Real
-from typing import NamedTuple
+from typing import NamedTuple, get_args
 
 import keras
 import numpy as np
@@ -22,6 +22,7 @@ from tensorflow_ops.nn.python.ops import (
     attention,
     ctc_loss,
     deformable_attention,
+    lstm,
     sequence_arguments,
     update_cache,
 )
@@ -143,6 +144,39 @@ def _slice_update(original, inputs, start_indices, updates):
         cache, rows = (tf.reshape(x, [outer, size, inner]) for x, size in ((cache, shape[axis]), (rows, count)))
     result = update_cache.update_cache(cache, rows, start)
     return tf.ensure_shape(result if axis == 1 else tf.reshape(result, shape), static)
+
+
+def _lstm(original, layer, sequences, initial_state, mask, training=False):
+    del original
+    names = {getattr(keras.activations, name): name for name in get_args(lstm.Activation)}
+    activations = [names.get(of) for of in (layer.activation, layer.recurrent_activation)]
+    mask = mask[0] if isinstance(mask, list | tuple) else mask
+    fits = None not in activations and sequences.shape.rank == 3 and (mask is None or mask.shape.rank == 2)
+    # Unrolled, Keras masks the outputs of a layer that goes backward by other steps. cuDNN is faster than ours.
+    if layer.unroll or layer.use_cudnn is True or tf.config.list_logical_devices("GPU"):
+        return NotImplemented
+    if not fits or layer.recurrent_dropout:
+        return NotImplemented
+    inputs = tf.convert_to_tensor(sequences)
+    if training and layer.dropout:
+        inputs *= layer.cell.get_dropout_mask(inputs[:, 0])[:, tf.newaxis]
+    cell = layer.cell
+    weights = (x if x is None else tf.convert_to_tensor(x) for x in (cell.kernel, cell.recurrent_kernel, cell.bias))
+    outputs, h, c = lstm.lstm(
+        inputs,
+        *weights,
+        initial_state=initial_state,
+        mask=None if mask is None else (mask := tf.cast(mask, tf.bool)),
+        activation=activations[0],
+        recurrent_activation=activations[1],
+        reverse=layer.go_backwards,
+    )
+    if layer.zero_output_for_mask and mask is not None:
+        is_step = tf.reverse(mask, [1]) if layer.go_backwards else mask
+        outputs = tf.where(is_step[..., tf.newaxis], outputs, tf.zeros([], outputs.dtype))
+    last = outputs[:, -1]
+    outputs = outputs if layer.return_sequences else last[:, tf.newaxis]
+    return last, outputs, [tf.cast(x, outputs.dtype) for x in (h, c)]
 
 
 _SCIPY_MODES = {"constant": "grid-constant", "wrap": "grid-wrap"}
@@ -286,7 +320,7 @@ _HUB_ATTENTION = (
 # The conditions of the fused branch, which these modules import by name. Gemma's and Mixtral's refuse CPUs.
 _HUB_CONDITIONS = ("fused_attention_op_available", "running_on_gpu", "gpu_supports_fused_attention_op")
 
-# Owners are in keras.src.backend, or in keras_hub.src.models. The page `keras` has this table, with conditions.
+# Owners are in keras.src.backend, keras.layers or keras_hub.src.models. The page `keras` has this table, and conditions.
 _KERAS_ROWS = (
     _Row("ctc_loss", "nn", "ctc_loss", _ctc_loss),
     _Row("dot_product_attention", "nn", "dot_product_attention", _dot_product_attention),
@@ -310,14 +344,17 @@ _HUB_ROWS = (
     ),
 )
 # Owners are in keras.layers.
-_LAYER_ROWS = tuple(
-    _Row("quantized_matmul", layer, f"_{mode}_call", method(mode))
-    for layer, method, modes in (
-        ("Dense", quantized_layers.dense, ("int8", "int4", "gptq", "awq")),
-        ("EinsumDense", quantized_layers.einsum_dense, ("int8", "int4", "gptq", "awq")),
-        ("ReversibleEmbedding", quantized_layers.reversible_embedding, ("int8", "int4")),
-    )
-    for mode in modes
+_LAYER_ROWS = (
+    _Row("lstm", "LSTM", "inner_loop", _lstm),
+    *(
+        _Row("quantized_matmul", layer, f"_{mode}_call", method(mode))
+        for layer, method, modes in (
+            ("Dense", quantized_layers.dense, ("int8", "int4", "gptq", "awq")),
+            ("EinsumDense", quantized_layers.einsum_dense, ("int8", "int4", "gptq", "awq")),
+            ("ReversibleEmbedding", quantized_layers.reversible_embedding, ("int8", "int4")),
+        )
+        for mode in modes
+    ),
 )
 _OPS = tuple(dict.fromkeys(row.op for row in _KERAS_ROWS + _LAYER_ROWS + _HUB_ROWS))
 
@@ -436,7 +473,7 @@ def use_fused_ops(only: Iterable[str] | None = None) -> contextlib.ExitStack:
 
     Args:
       only: names of functions: "ctc_loss", "dot_product_attention", "slice_update",
-        "map_coordinates", "elastic_transform", "quantized_matmul",
+        "map_coordinates", "elastic_transform", "lstm", "quantized_matmul",
         "multi_scale_deformable_attention_v2", "hungarian_assignment", "roi_align". None: all.
 
     Returns:

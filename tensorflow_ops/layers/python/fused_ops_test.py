@@ -1,5 +1,6 @@
 """Tests of tfo.layers.use_fused_ops: beside the functions of Keras that it replaces."""
 
+import contextlib
 import itertools
 import os
 import sys
@@ -331,6 +332,92 @@ class SliceUpdateTest(tf.test.TestCase):
         self.assertAllEqual(d_cache, np.repeat([1, 1, 1, 0, 1], 6).reshape(1, 5, 2, 3) * np.ones_like(cache))
 
 
+class LstmTest(tf.test.TestCase, parameterized.TestCase):
+    def _results(self, layer, x, mask, training=False):
+        """Returns results of the layer and gradients to inputs and weights."""
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            results = tf.nest.flatten(layer(x, mask=mask, training=training))
+            loss = sum(tf.reduce_sum(tf.sin(tf.cast(y, tf.float32) + i)) for i, y in enumerate(results))
+        return results, tape.gradient(loss, [x, *(v.value for v in layer.trainable_variables)])
+
+    @parameterized.product(
+        options=(
+            {},
+            {"return_sequences": True},
+            {"return_sequences": True, "return_state": True, "go_backwards": True},
+            {"stateful": True, "return_state": True, "use_bias": False},
+            {"activation": "relu", "recurrent_activation": "hard_sigmoid"},
+            {"activation": "linear", "dtype": "mixed_bfloat16"},
+        ),
+        has_mask=(False, True),
+        is_bidirectional=(False, True),
+    )
+    def test_is_keras_layer(self, options, has_mask, is_bidirectional):
+        x = tf.constant(_normal(4, 6, 3))
+        steps = [1, 1, 0, 1, 1, 0], [0, 0, 1, 1, 0, 0], [0] * 6, [1] * 6
+        mask = tf.constant(steps) > 0 if has_mask else None
+        layer = keras.layers.LSTM(5, bias_initializer="random_normal", **options)
+        if is_bidirectional:
+            if layer.go_backwards or layer.stateful:
+                self.skipTest("Keras refuses a layer that goes backward, and needs a batch size for states")
+            layer = keras.layers.Bidirectional(layer)
+        layer.build(x.shape)
+        is_narrow = "dtype" in options
+        calls = []
+        for switch in (contextlib.nullcontext, lambda: tfo.layers.use_fused_ops(["lstm"])):
+            with switch():
+                if not is_bidirectional and layer.stateful:
+                    layer.reset_states()
+                # Twice: a stateful layer goes on.
+                calls.append([self._results(layer, x, mask), self._results(layer, x, mask)])
+        self.assertEqual(tfo.layers.fused_ops(), {"lstm": {"fused": 4 if is_bidirectional else 2, "original": 0}})
+        for expected, actual in zip(*(tf.nest.flatten(c) for c in calls), strict=True):
+            self.assertEqual((actual.dtype, actual.shape), (expected.dtype, expected.shape))
+            self.assertAllClose(actual, expected, *([0.1, 0.1] if is_narrow else [1e-4, 1e-5]))
+
+    def test_falls_back_to_keras(self):
+        x = _normal(2, 4, 3)
+        options = (
+            {"activation": "gelu"},
+            {"recurrent_activation": tf.tanh},
+            {"unroll": True},
+            {"recurrent_dropout": 0.5},
+        )
+        layers = [keras.layers.LSTM(5, **more) for more in options]
+        expected = [layer(x) for layer in layers]
+        with tfo.layers.use_fused_ops(["lstm"]):
+            actual = [layer(x) for layer in layers]
+            self.assertEqual(tfo.layers.fused_ops(), {"lstm": {"fused": 0, "original": 4}})
+        for one, other in zip(actual, expected, strict=True):
+            self.assertAllClose(one, other)
+
+    def test_a_model_trains_and_is_saved_without_us(self):
+        x, y = _normal(8, 6, 3), _normal(8, 2)
+
+        def trained():
+            keras.utils.clear_session()
+            keras.utils.set_random_seed(1)
+            inputs = keras.Input([None, 3])
+            masked = keras.layers.Masking()(inputs)
+            states = keras.layers.Bidirectional(keras.layers.LSTM(4, return_sequences=True, dropout=0.3))(masked)
+            model = keras.Model(inputs, keras.layers.Dense(2)(keras.layers.LSTM(5)(states)))
+            model.compile("sgd", "mse")
+            model.fit(x, y, epochs=2, verbose=0, shuffle=False)
+            return model
+
+        expected = trained()
+        with tfo.layers.use_fused_ops():
+            model = trained()
+            self.assertGreater(tfo.layers.fused_ops()["lstm"]["fused"], 0)
+            path = os.path.join(self.get_temp_dir(), "lstm.keras")
+            model.save(path)
+        for one, other in zip(model.trainable_variables, expected.trainable_variables, strict=True):
+            self.assertAllClose(one, other, 1e-4, 1e-5)
+        self.assertEqual(model.to_json(), expected.to_json())
+        self.assertAllClose(keras.saving.load_model(path)(x), expected(x), 1e-4, 1e-5)
+
+
 class SwitchTest(tf.test.TestCase):
     def test_a_model_trains_and_is_saved_without_us(self):
         x = _normal(4, 9, 8)
@@ -390,9 +477,9 @@ class SwitchTest(tf.test.TestCase):
         self.assertEqual((backend.nn.ctc_loss, backend.nn.dot_product_attention), original)
 
     def test_only(self):
-        for only in (["ctc_loss", "lstm"], "ctc_loss"):
+        for only in (["ctc_loss", "rnn"], "ctc_loss"):
             with self.assertRaisesRegex(
-                ValueError, "among ctc_loss, dot_product_attention, slice_update, map_.*, roi_align$"
+                ValueError, "among ctc_loss, dot_product_attention, slice_update, lstm, map_.*, roi_align$"
             ):
                 tfo.layers.use_fused_ops(only)
         with self.assertRaisesRegex(ValueError, "'roi_align' of keras_hub, which is not imported: import keras_hub"):

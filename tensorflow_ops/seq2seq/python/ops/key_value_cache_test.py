@@ -158,7 +158,9 @@ class KeyValueCacheTest(tf.test.TestCase, parameterized.TestCase):
         def other(tokens, state):
             return _with_cache(tokens, state)[0], {**state, "cache": plain[0]}
 
-        with self.assertRaisesRegex(ValueError, r"state\[cache\] is a .*Tensor, expected the KeyValueCache that it was given"):
+        with self.assertRaisesRegex(
+            ValueError, r"state\[cache\] is a .*Tensor, expected the KeyValueCache that it was given"
+        ):
             _search("beam_search", other, cached, beam_width=4)
 
 

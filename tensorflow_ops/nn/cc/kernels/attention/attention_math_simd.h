@@ -28,15 +28,6 @@ static TFO_INLINE V ExpOfWeight(V x) {
   return ExpTerm(ClampForExp(x));
 }
 
-// tanh(x). Keeps NaN.
-template <typename V>
-static TFO_INLINE V Tanh(V x) {
-  const V size = Max(x, -x);
-  const V e = Expm1(-2 * size);
-  const V tanh = -e / (e + 2);
-  return x < V{} ? -tanh : tanh;
-}
-
 // What a product becomes by the scale and, if kCurved, a softcap that is not 0.
 template <typename C, bool kCurved>
 class Curve {

@@ -1,0 +1,59 @@
+"""lstm, compared with Keras's layer, also compiled by XLA, and PyTorch."""
+
+import functools
+
+import keras
+import peers
+import tensorflow as tf
+from harness import Case, in_graph, in_torch, normal, table
+
+import tensorflow_ops as tfo
+
+
+def _in_keras(layer, inputs, *weights):
+    return layer.stateless_call(weights, layer.non_trainable_variables, inputs)[0]
+
+
+def _lstm(batch, steps, features, units, to):
+    """Returns a case of all outputs; with `to`, with the gradients to these of inputs and weights."""
+    layer = keras.layers.LSTM(units, return_sequences=True)
+    layer.build((batch, steps, features))
+    inputs = normal(batch, steps, features), *map(tf.constant, layer.trainable_variables)
+    original = functools.partial(_in_keras, layer)
+    rivals = {"Keras": in_graph(original, inputs, to), "XLA": in_graph(original, inputs, to, jit_compile=True)}
+    if torch := peers.torch():
+        module = torch.nn.LSTM(features, units, batch_first=True)
+
+        def in_pytorch(x, kernel, recurrent_kernel, bias):
+            weights = {"weight_ih_l0": kernel.T, "weight_hh_l0": recurrent_kernel.T, "bias_ih_l0": bias}
+            weights["bias_hh_l0"] = torch.zeros_like(bias)
+            return torch.func.functional_call(module, weights, (x,))[0]
+
+        rivals["PyTorch"] = in_torch(torch, in_pytorch, inputs, to)
+    flat, states = normal(batch * steps, features), normal(batch * steps, units)
+    gates = normal(batch * steps, 4 * units)
+    products = [in_graph(tf.matmul, (flat, inputs[1]))]
+    if to:
+        of_gradients = [(flat, gates), (states, gates)]
+        products += [in_graph(functools.partial(tf.matmul, transpose_a=True), pair) for pair in of_gradients]
+    return Case(
+        {"[batch, steps, features]": [batch, steps, features], "units": units},
+        in_graph(lambda *x: tfo.nn.lstm(*x).outputs, inputs, to),
+        rivals,
+        floor=tuple(products),
+        arrays=dict.fromkeys(("ours", *rivals), (lambda result: result[0]) if to else (lambda result: result)),
+    )
+
+
+@table()
+def lstm_inference():
+    """Lstm without gradient. The floor is the product of inputs and kernel."""
+    for sizes in ((1, 50, 10, 64), (1, 50, 128, 256), (32, 400, 14, 80), (64, 100, 128, 256)):
+        yield _lstm(*sizes, ())
+
+
+@table()
+def lstm_training():
+    """Lstm with the gradients to its weights. The floor is that of the products outside of the op."""
+    for sizes in ((1, 50, 128, 256), (32, 400, 14, 80), (64, 100, 128, 256), (16, 200, 256, 512)):
+        yield _lstm(*sizes, (1, 2, 3))

@@ -1,0 +1,110 @@
+// The OpKernels of Lstm and its gradient.
+#include "tensorflow_ops/core/cc/op_util.h"
+#include "tensorflow_ops/nn/cc/kernels/lstm/lstm.h"
+
+namespace tfo {
+namespace {
+
+using ::tensorflow::OpKernelConstruction;
+using ::tensorflow::OpKernelContext;
+using ::tensorflow::Tensor;
+
+class LstmOpBase : public OpKernel {
+ public:
+  explicit LstmOpBase(OpKernelConstruction* ctx) : OpKernel(ctx) {
+    for (const auto& [attr, value] :
+         {std::pair("activation", &activation_),
+          std::pair("recurrent_activation", &recurrent_activation_)}) {
+      OP_REQUIRES_OK(ctx,
+                     ReadEnum(ctx, attr,
+                              {{"tanh", LstmActivation::kTanh},
+                               {"sigmoid", LstmActivation::kSigmoid},
+                               {"relu", LstmActivation::kRelu},
+                               {"linear", LstmActivation::kLinear},
+                               {"hard_sigmoid", LstmActivation::kHardSigmoid}},
+                              value));
+    }
+  }
+
+ protected:
+  // Input 0 is [batch, steps, 4, units].
+  LstmSpec ReadSpec(OpKernelContext* ctx) const {
+    const Tensor& gates = ctx->input(0);
+    return {gates.dim_size(0),     gates.dim_size(1),
+            gates.dim_size(3),     activation_,
+            recurrent_activation_, OptionalData<bool>(ctx, "mask")};
+  }
+
+ private:
+  LstmActivation activation_, recurrent_activation_;
+};
+
+// Allocates output i in the place of input 0, which has its shape, unless
+// others use that.
+template <typename T>
+absl::Status TakeFirstInput(OpKernelContext* ctx, int i, T** data) {
+  Tensor* output;
+  TF_RETURN_IF_ERROR(ctx->forward_input_or_allocate_output(
+      {0}, i, ctx->input(0).shape(), &output));
+  *data = Data<T>(output);
+  return absl::OkStatus();
+}
+
+template <typename Device, typename T>
+class LstmOp : public LstmOpBase {
+ public:
+  using LstmOpBase::LstmOpBase;
+
+  void Compute(OpKernelContext* ctx) override {
+    LstmArgs<T> args{ReadSpec(ctx)};
+    args.inputs = Data<T>(ctx->input(0));
+    args.recurrent_kernel = Data<T>(ctx->input(1));
+    args.bias = Data<T>(ctx->input(2));
+    args.h0 = Data<T>(ctx->input(3));
+    args.c0 = Data<T>(ctx->input(4));
+    Tensor* cells;
+    OP_REQUIRES_OK(ctx, AllocateOutputs(ctx, &args.outputs, &args.h, &args.c));
+    OP_REQUIRES_OK(ctx, TakeFirstInput(ctx, 3, &args.gates));
+    OP_REQUIRES_OK(ctx, AllocateOutput(ctx, 4, &cells));
+    args.cells = Data<T>(cells);
+    OP_REQUIRES_OK(ctx, ToStatus(Lstm(GetDevice<Device>(ctx), args)));
+  }
+};
+
+template <typename Device, typename T>
+class LstmGradOp : public LstmOpBase {
+ public:
+  using LstmOpBase::LstmOpBase;
+
+  void Compute(OpKernelContext* ctx) override {
+    LstmGradArgs<T> args{ReadSpec(ctx)};
+    args.gates = Data<T>(ctx->input(0));
+    args.recurrent_kernel = Data<T>(ctx->input(1));
+    args.c0 = Data<T>(ctx->input(2));
+    args.cells = Data<T>(ctx->input(3));
+    args.d_outputs = Data<T>(ctx->input(4));
+    args.d_h = Data<T>(ctx->input(5));
+    args.d_c = Data<T>(ctx->input(6));
+    Tensor *d_h0, *d_c0;
+    OP_REQUIRES_OK(ctx, TakeFirstInput(ctx, 0, &args.d_inputs));
+    OP_REQUIRES_OK(ctx, AllocateOutput(ctx, 1, &d_h0));
+    OP_REQUIRES_OK(ctx, AllocateOutput(ctx, 2, &d_c0));
+    args.d_h0 = Data<T>(d_h0);
+    args.d_c0 = Data<T>(d_c0);
+    OP_REQUIRES_OK(ctx, ToStatus(LstmGrad(GetDevice<Device>(ctx), args)));
+  }
+};
+
+// The wrapper casts 16-bit data.
+#define TFO_REGISTER_LSTM(device, OnDevice)                                 \
+  TFO_REGISTER_KERNEL_FOR("Lstm", device, LstmOp, OnDevice, float);         \
+  TFO_REGISTER_KERNEL_FOR("Lstm", device, LstmOp, OnDevice, double);        \
+  TFO_REGISTER_KERNEL_FOR("LstmGrad", device, LstmGradOp, OnDevice, float); \
+  TFO_REGISTER_KERNEL_FOR("LstmGrad", device, LstmGradOp, OnDevice, double)
+TFO_REGISTER_LSTM(::tensorflow::DEVICE_CPU, Cpu);
+#ifdef TFO_CUDA
+TFO_REGISTER_LSTM(GpuDeviceType(), Gpu);
+#endif
+
+}  // namespace
+}  // namespace tfo

@@ -1,0 +1,165 @@
+"""The public function lstm."""
+
+from typing import Literal, NamedTuple, get_args
+
+import tensorflow as tf
+
+from tensorflow_ops.core.python import arguments, autograph, ragged
+from tensorflow_ops.core.python.library import ops
+from tensorflow_ops.core.python.type_aliases import TensorLike
+
+Activation = Literal["tanh", "sigmoid", "relu", "linear", "hard_sigmoid"]
+
+
+class LSTM(NamedTuple):
+    """The result of `lstm`.
+
+    Attributes:
+      outputs: [B, T, U], h after each step; a RaggedTensor if the inputs are one.
+      h: [B, U], the state after the last step; float32 for 16-bit inputs.
+      c: [B, U], the cell state after the last step; float32 for 16-bit inputs.
+    """
+
+    outputs: tf.Tensor
+    h: tf.Tensor
+    c: tf.Tensor
+
+
+def _size(tensor, axis):
+    """Returns the size of a dim: an int, or a tensor if it is unknown."""
+    static = tensor.shape[axis] if tensor.shape.rank is not None else None
+    return tf.shape(tensor)[axis] if static is None else static
+
+
+def _weights(kernel, recurrent_kernel, bias, features, dtype):
+    """Returns the weights as tensors of the dtype, a bias also for None, and U. Raises ValueError."""
+    recurrent_kernel = arguments.tensor_of_kind("recurrent_kernel", recurrent_kernel, dtype)
+    recurrent_kernel = arguments.with_shape("recurrent_kernel", recurrent_kernel, [None, None], "[units, 4 * units]")
+    units = _size(recurrent_kernel, 0)
+    gates = 4 * units
+    recurrent_kernel = arguments.with_shape("recurrent_kernel", recurrent_kernel, [units, gates], "[units, 4 * units]")
+    kernel = arguments.tensor_of_kind("kernel", kernel, dtype)
+    kernel = arguments.with_shape("kernel", kernel, [features, gates], "[features, 4 * units]")
+    if bias is None:
+        return kernel, recurrent_kernel, tf.zeros([4, units], dtype), units
+    bias = arguments.with_shape("bias", arguments.tensor_of_kind("bias", bias, dtype), [gates], "[4 * units]")
+    return kernel, recurrent_kernel, tf.reshape(bias, [4, units]), units
+
+
+def _initial_state(initial_state, shape, dtype):
+    """Returns h and c, zeros for None. Raises ValueError."""
+    if initial_state is None:
+        zeros = tf.zeros(shape, dtype)
+        return zeros, zeros
+    if not isinstance(initial_state, list | tuple) or len(initial_state) != 2:
+        kind = type(initial_state).__name__
+        found = f"{len(initial_state)} tensors" if isinstance(initial_state, list | tuple) else f"a {kind}"
+        raise ValueError(f"initial_state is {found}, expected a pair (h, c)")
+    names = "initial_state's h", "initial_state's c"
+    tensors = [arguments.tensor_of_kind(name, x, dtype) for name, x in zip(names, initial_state, strict=True)]
+    return [arguments.with_shape(name, x, shape, "[B, units]") for name, x in zip(names, tensors, strict=True)]
+
+
+@autograph.op_function
+def lstm(
+    inputs: TensorLike,
+    kernel: TensorLike,
+    recurrent_kernel: TensorLike,
+    bias: TensorLike | None = None,
+    *,
+    initial_state: tuple[TensorLike, TensorLike] | None = None,
+    mask: TensorLike | None = None,
+    activation: Activation = "tanh",
+    recurrent_activation: Activation = "sigmoid",
+    reverse: bool = False,
+    name: str | None = None,
+) -> LSTM:
+    """A long short-term memory layer over sequences, with Keras's weights.
+
+    From the state (h, c), step t computes (Hochreiter and Schmidhuber 1997; the forget gate is of
+    Gers et al. 2000)
+
+        i, f, g, o = split(inputs[:, t] @ kernel + h @ recurrent_kernel + bias, 4)
+        c = recurrent_activation(f) * c + recurrent_activation(i) * activation(g)
+        h = recurrent_activation(o) * activation(c)
+
+    as one op for all steps; i, f, g and o are Keras's order of gates.
+
+    >>> import tensorflow as tf, tensorflow_ops as tfo
+    >>> layer = tf.keras.layers.LSTM(3, return_sequences=True)
+    >>> inputs = tf.random.stateless_normal([2, 5, 4], [1, 2])
+    >>> expected = layer(inputs)
+    >>> result = tfo.nn.lstm(inputs, *layer.weights)
+    >>> bool(tf.reduce_max(tf.abs(result.outputs - expected)) < 1e-6), result.c.shape
+    (True, TensorShape([2, 3]))
+
+    Args:
+      inputs: [B, T, D], or a RaggedTensor [B, (T), D]: float16, bfloat16, float32 or float64.
+      kernel: [D, 4U]. This and all states and weights below are cast to float32, for float64
+        inputs to float64.
+      recurrent_kernel: [U, 4U].
+      bias: [4U], added to the gates. None: zeros.
+      initial_state: a pair (h, c) of [B, U]. None: zeros.
+      mask: bool [B, T]. Where it is False, the step keeps the state and repeats the output
+        before, which is 0 before the example's first step; inputs may be anything there. None for
+        RaggedTensors.
+      activation: of g and of c: "tanh", "sigmoid", "relu", "linear", or "hard_sigmoid",
+        which is min(max(x / 6 + 0.5, 0), 1).
+      recurrent_activation: of i, f and o.
+      reverse: whether steps go from the last to the first. Outputs are in the order in which
+        they are computed, as Keras's `go_backwards` returns them. Each row of a RaggedTensor
+        is reversed.
+      name: name of the op.
+
+    Returns:
+      LSTM(outputs [B, T, U], h [B, U], c [B, U]). Outputs have the inputs' dtype, and are ragged
+      where inputs are. States and sums are float32 for 16-bit inputs, float64 for float64: Keras
+      rounds 16-bit states in each step. Differentiable once in inputs, kernel,
+      recurrent_kernel, bias and initial_state. Second derivatives raise LookupError, in a graph
+      UnimplementedError, which forward mode raises everywhere.
+
+    Raises:
+      ValueError: a wrong dtype, shapes that do not fit, another activation.
+      InvalidArgumentError: shapes that do not fit, found at run time.
+    """
+    attrs = {
+        "activation": arguments.one_of("activation", activation, get_args(Activation)),
+        "recurrent_activation": arguments.one_of("recurrent_activation", recurrent_activation, get_args(Activation)),
+    }
+    reverse = arguments.static_bool("reverse", reverse)
+    lengths = None
+    if isinstance(inputs, tf.RaggedTensor):
+        if mask is not None:
+            raise ValueError("mask is given, expected None: inputs are a RaggedTensor, which has lengths")
+        ragged.rows("inputs", inputs, "[B, (T), D]")
+        lengths, inputs = inputs.row_lengths(), inputs.to_tensor()
+        mask = tf.sequence_mask(lengths, tf.shape(inputs)[1])
+    inputs = arguments.float_tensor("inputs", inputs)
+    inputs = arguments.with_shape("inputs", inputs, [None, None, None], "[B, T, features]")
+    output_dtype, dtype = inputs.dtype, arguments.at_least_float32(inputs.dtype)
+    batch, steps, features = (_size(inputs, axis) for axis in range(3))
+    kernel, recurrent_kernel, bias, units = _weights(kernel, recurrent_kernel, bias, features, dtype)
+    masks = [] if mask is None else [arguments.tensor_of_kind("mask", mask, tf.bool)]
+    if masks and lengths is None:
+        masks = [arguments.with_shape("mask", masks[0], [batch, steps], "[B, T]")]
+        # NaN in padding would reach the gradient to the kernel.
+        inputs = tf.where(masks[0][..., tf.newaxis], inputs, tf.zeros([], inputs.dtype))
+    if reverse and lengths is not None:
+        inputs = tf.reverse_sequence(inputs, lengths, seq_axis=1)
+    elif reverse:
+        inputs, masks = tf.reverse(inputs, [1]), [tf.reverse(x, [1]) for x in masks]
+    # A product of matrices: the gradient of one with a batch would sum a kernel of each example.
+    flat = tf.reshape(arguments.cast(inputs, dtype), [batch * steps, features])
+    outputs, h, c, _, _ = ops.tensorflow_ops_lstm(
+        tf.reshape(tf.matmul(flat, kernel), [batch, steps, 4, units]),
+        tf.reshape(recurrent_kernel, [units, 4, units]),
+        bias,
+        *_initial_state(initial_state, [batch, units], dtype),
+        masks,
+        **attrs,
+        name=name,
+    )
+    outputs = arguments.cast(outputs, output_dtype)
+    if lengths is not None:
+        outputs = tf.RaggedTensor.from_tensor(outputs, lengths)
+    return LSTM(outputs, h, c)
