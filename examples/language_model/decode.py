@@ -36,7 +36,7 @@ class Reordered(NamedTuple):
 
 
 def program(network: keras.Model, cache: type):
-    """Returns a tf.function from a prompt, uint8 [T], to the best LENGTH bytes that follow, and their log probability."""
+    """Returns a tf.function from a prompt, uint8 [T], to the likeliest LENGTH bytes after it, and their log_prob."""
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.uint8, "prompt")], autograph=False)
     def write(prompt):

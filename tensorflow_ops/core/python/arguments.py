@@ -278,7 +278,7 @@ def clamped_int32(name, value):
 
 
 def int_of_each(name, value, batch):
-    """Returns int32 numbers of examples; one counts for all batch() of them. The op checks the shape. Raises ValueError."""
+    """Returns int32 [batch()]; one number counts for all examples. The op checks the shape. Raises ValueError."""
     value = clamped_int32(name, value)
     if value.shape.rank in (None, 0):
         shape = tf.concat([[batch()], tf.shape(value)], 0)

@@ -320,7 +320,7 @@ _HUB_ATTENTION = (
 # The conditions of the fused branch, which these modules import by name. Gemma's and Mixtral's refuse CPUs.
 _HUB_CONDITIONS = ("fused_attention_op_available", "running_on_gpu", "gpu_supports_fused_attention_op")
 
-# Owners are in keras.src.backend, keras.layers or keras_hub.src.models. The page `keras` has this table, and conditions.
+# Owners are in keras.src.backend, or in keras_hub.src.models. The page `keras` has this table, with conditions.
 _KERAS_ROWS = (
     _Row("ctc_loss", "nn", "ctc_loss", _ctc_loss),
     _Row("dot_product_attention", "nn", "dot_product_attention", _dot_product_attention),

@@ -717,6 +717,8 @@ SAMPLES |= {
         reference=_quantized_matmul,
         non_differentiable=2,
         second_order=True,
+    ),
+}
 
 _STEPS, _STEP_MASK = normal(3, 4, 5), tf.constant([[1, 1, 0, 1], [0, 1, 1, 0], [0, 0, 0, 0]]) > 0
 _GATE_WEIGHTS = normal(5, 8), normal(2, 8), normal(8)

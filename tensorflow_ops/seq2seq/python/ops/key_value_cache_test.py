@@ -138,7 +138,7 @@ class KeyValueCacheTest(tf.test.TestCase, parameterized.TestCase):
             self.assertAllEqual(cache.attend(tf.ones([2, 2, 3, 4], dtype)), tf.ones([2, 2, 3, 3], dtype))
 
     def test_a_search_holds_one_cache(self):
-        # Before, the cache of 2 examples, a quarter of it. Ancestors are copied. Reordered caches would add another one.
+        # And that of 2 examples before, a quarter of it, and ancestors. Copies of caches would add another one.
         added = float(process_testing.output(self.get_temp_dir(), _MEMORY))
         self.assertBetween(added, 1, 1.75)
 
