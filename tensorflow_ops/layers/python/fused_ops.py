@@ -155,9 +155,9 @@ def _lstm(original, layer, sequences, initial_state, mask, training=False):
     # Unrolled, Keras masks the outputs of a layer that goes backward by other steps. cuDNN is faster than ours.
     if layer.unroll or layer.use_cudnn is True or tf.config.list_logical_devices("GPU"):
         return NotImplemented
-    if not fits or layer.recurrent_dropout:
-        return NotImplemented
     inputs = tf.convert_to_tensor(sequences)
+    if not fits or layer.recurrent_dropout or inputs.dtype not in arguments.FLOAT_DTYPES:
+        return NotImplemented
     if training and layer.dropout:
         inputs *= layer.cell.get_dropout_mask(inputs[:, 0])[:, tf.newaxis]
     cell = layer.cell

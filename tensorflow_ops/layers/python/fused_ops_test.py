@@ -384,11 +384,12 @@ class LstmTest(tf.test.TestCase, parameterized.TestCase):
             {"unroll": True},
             {"recurrent_dropout": 0.5},
         )
-        layers = [keras.layers.LSTM(5, **more) for more in options]
-        expected = [layer(x) for layer in layers]
+        calls = [(keras.layers.LSTM(5, **more), x) for more in options]
+        calls.append((keras.layers.LSTM(5), np.arange(24).reshape(2, 4, 3)))
+        expected = [layer(inputs) for layer, inputs in calls]
         with tfo.layers.use_fused_ops(["lstm"]):
-            actual = [layer(x) for layer in layers]
-            self.assertEqual(tfo.layers.fused_ops(), {"lstm": {"fused": 0, "original": 4}})
+            actual = [layer(inputs) for layer, inputs in calls]
+            self.assertEqual(tfo.layers.fused_ops(), {"lstm": {"fused": 0, "original": 5}})
         for one, other in zip(actual, expected, strict=True):
             self.assertAllClose(one, other)
 
