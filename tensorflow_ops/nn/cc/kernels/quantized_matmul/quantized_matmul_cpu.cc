@@ -293,8 +293,12 @@ void MultiplyStrips(const Cpu& cpu, const DirectProduct& p, bool in_panels,
   const int64_t num_blocks = p.blocks.size();
   const std::vector<float> x_sums = SumsOfBlocks(p);
   const bool has_zero = w.zero != nullptr || OffsetOf(w) != 0;
-  // The sums of a strip of columns stay in the cache.
-  const int64_t strip = in_panels ? kUnit : kStrip;
+  // The sums of a strip of columns stay in the cache. Directly, long parts of
+  // rows are read, as far as all threads have work.
+  const int64_t strip =
+      in_panels ? kUnit
+                : std::clamp(RoundUp(w.columns / (4 * cpu.num_threads), kUnit),
+                             kUnit, kStrip);
   const int64_t stride = strip + kUnit;  // room for whole vectors
   const int64_t tile_rows = in_panels ? kTileRows : kDirectRows;
   const int64_t word_columns = TFO_DISPATCH(WordColumns)(bytes.pairs);
@@ -303,9 +307,9 @@ void MultiplyStrips(const Cpu& cpu, const DirectProduct& p, bool in_panels,
         panels(in_panels ? kBlockDepth * kUnit : 0),
         tile(in_panels ? kTileRows * kGemmStride : 0);
     const Buffer<Sum> sums(p.rows * strip);
-    const int64_t last = std::min(end * kUnit, w.columns);
-    for (int64_t n = begin * kUnit; n < last; n += strip) {
-      const int64_t count = std::min(strip, last - n);
+    for (int64_t n = begin * strip; n < std::min(end * strip, w.columns);
+         n += strip) {
+      const int64_t count = std::min(strip, w.columns - n);
       std::fill_n(sums.data(), p.rows * strip, Sum{0});
       int64_t group_of_zeros = -1;
       for (int64_t b = 0; b < num_blocks; ++b) {
@@ -361,7 +365,8 @@ void MultiplyStrips(const Cpu& cpu, const DirectProduct& p, bool in_panels,
       }
     }
   };
-  cpu.ParallelFor((w.columns + kUnit - 1) / kUnit, CyclesPerUnit(p), body);
+  cpu.ParallelFor((w.columns + strip - 1) / strip,
+                  CyclesPerUnit(p) * static_cast<double>(strip) / kUnit, body);
 }
 
 // Arranged blocks of inputs, and their sums.
