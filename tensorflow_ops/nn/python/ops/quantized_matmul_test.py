@@ -238,8 +238,15 @@ class QuantizedMatmulTest(tf.test.TestCase, parameterized.TestCase):
 
     def test_a_map_calls_one_op_for_all_iterations(self):
         x, kernel, scale = _inputs(4, 2, 6), tf.constant(_RNG.integers(-9, 9, [6, 3]), tf.int8), tf.ones([3])
-        y = tf.vectorized_map(lambda x: tfo.nn.quantized_matmul(x, kernel, scale), x, fallback_to_while_loop=False)
-        self.assertAllClose(y, tfo.nn.quantized_matmul(x, kernel, scale))
+
+        @tf.function
+        def mapped(x):
+            return tf.vectorized_map(lambda x: tfo.nn.quantized_matmul(x, kernel, scale), x)
+
+        self.assertAllClose(mapped(x), tfo.nn.quantized_matmul(x, kernel, scale))
+        # In a loop, it would be in the graph of the body.
+        ops = [op.type for op in mapped.get_concrete_function(x).graph.get_operations()]
+        self.assertIn("TensorflowOps>QuantizedMatmul", ops)
 
     def test_second_order(self):
         kernel = tf.constant([[1, -2], [3, 4], [0, 5]], tf.int8)
