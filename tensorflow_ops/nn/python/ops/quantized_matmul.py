@@ -20,7 +20,8 @@ def _pairs(bits, packed_axis, transposed):
         return "columns"
     if not arguments.is_int(packed_axis) or not -2 <= packed_axis < 2:
         raise ValueError(f"packed_axis is {packed_axis!r}, expected None, 0, 1, -1 or -2")
-    return "columns" if (packed_axis % 2 == 0) == transposed else "depth"
+    is_first_axis = packed_axis in (0, -2)
+    return "columns" if is_first_axis is transposed else "depth"
 
 
 def _weights(kernel, scale, zero, group_index, dtype):
@@ -81,9 +82,8 @@ def quantized_matmul(
     A layer with an `inputs_quantizer`, the default of int8, computes with `activation_bits=8`.
     Scales multiply; where a layer divides by its scale, pass the reciprocal.
 
-    >>> import keras, numpy as np, tensorflow as tf, tensorflow_ops as tfo
-    >>> q = np.array([[1, -2, 3], [-8, 7, 0]], "int8")
-    >>> kernel, _, _ = keras.quantizers.pack_int4(q, axis=-1)
+    >>> import numpy as np, tensorflow_ops as tfo
+    >>> kernel = np.array([[0xE1, 0x03], [0x78, 0x00]], "uint8").view("int8")  # [[1, -2, 3], [-8, 7, 0]]
     >>> tfo.nn.quantized_matmul([[1.0, 2.0]], kernel, [0.5, 0.5, 2.0], bits=4).numpy()
     array([[-7.5,  6. ,  6. ]], dtype=float32)
 
