@@ -200,3 +200,51 @@ def search(batch=16, beams=5, tokens=8000, length=64, units=512):
         )
         for compiled in (False, True)
     ]
+
+
+def attend_with(cache, query, key, value):
+    """Returns a cache of keys, values and lengths after a step, which a search copies for its beams, and the output."""
+    keys, values, lengths = cache
+    keys, values = tfo.nn.update_cache(keys, key, lengths), tfo.nn.update_cache(values, value, lengths)
+    output = tfo.nn.attention(query, keys, values, causal=True, key_lengths=lengths + 1)
+    return (keys, values, lengths + 1), output
+
+
+@table()
+def caches(batch=8, beams=5, tokens=1000, steps=64, heads=8, depth=64):
+    """A search of 8 x 5 beams and 64 steps after a prompt; the model is attention of 8 heads of 64 over a cache.
+
+    "gather" keeps the cache in tensors that the search gathers by the beams' parents.
+    """
+    embedding, output = normal(tokens, 3, heads, depth), normal(heads * depth, tokens, seed=1)
+
+    def step_of(attend):
+        def step_fn(token_ids, cache):
+            query, key, value = tf.unstack(tf.gather(embedding, token_ids)[:, tf.newaxis], axis=2)
+            cache, attended = attend(cache, query, key, value)
+            return tf.matmul(tf.reshape(attended, [-1, heads * depth]), output), cache
+
+        return step_fn
+
+    def attend_in_place(cache, query, key, value):
+        cache = cache.append(key, value)
+        return cache, cache.attend(query)
+
+    for prompt in (64, 512, 2048):
+        length = prompt + steps
+        first = tfo.seq2seq.KeyValueCache.create(batch, length, heads, depth)
+        first = first.append(*(normal(batch, prompt, heads, depth, seed=i) for i in (2, 3)))
+
+        def search(attend, keys, values, lengths, length=length):
+            cache = keys, values, lengths
+            if attend is attend_in_place:
+                cache = tfo.seq2seq.KeyValueCache(*cache, ancestors=tf.zeros([batch, length], tf.int32))
+            options = {"batch_size": batch, "beam_width": beams, "max_length": steps, "bos_id": 1, "eos_ids": [0]}
+            return tfo.seq2seq.beam_search(step_of(attend), cache, **options).sequences
+
+        inputs = first.keys, first.values, first.lengths
+        yield Case(
+            {"positions of the prompt": prompt},
+            in_graph(lambda *x, search=search: search(attend_in_place, *x), inputs),
+            {"gather": in_graph(lambda *x, search=search: search(attend_with, *x), inputs)},
+        )
