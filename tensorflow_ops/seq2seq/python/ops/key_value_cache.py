@@ -26,7 +26,7 @@ class KeyValueCache(tf.experimental.ExtensionType):
     >>> cache = tfo.seq2seq.KeyValueCache.create(batch_size=3, max_length=20, num_heads=2, depth=4)
     >>> result = tfo.seq2seq.beam_search(step_fn, cache, batch_size=3, beam_width=5, max_length=20, bos_id=1, eos_ids=0)
     >>> result.sequences.shape
-    TensorShape([3, 5, 20])
+    TensorShape([3, 1, 20])
 
     Attributes:
       keys: [R, S, K, D], R rows of at most S positions. A search has R = B * beam_width.
