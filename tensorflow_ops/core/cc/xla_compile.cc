@@ -10,6 +10,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/types/span.h"
 #include "tensorflow/compiler/tf2xla/shape_util.h"
 #include "tensorflow/compiler/tf2xla/xla_op_kernel.h"
 #include "tensorflow/compiler/tf2xla/xla_op_registry.h"
@@ -148,16 +149,17 @@ class XlaCall : public ::tensorflow::XlaOpKernel {
     }
     const xla::Shape result = xla::ShapeUtil::MakeMaybeTupleShape(results);
     // The result takes the cache's place: XLA copies it before if others read
-    // it.
-    std::vector<std::pair<xla::ShapeIndex, std::pair<int64_t, xla::ShapeIndex>>>
-        aliases;
-    if (node_.op() == kUpdateCache) aliases.push_back({{}, {0, {}}});
+    // it. No vector, whose growth would need a newer libstdc++.
+    const std::pair<xla::ShapeIndex, std::pair<int64_t, xla::ShapeIndex>>
+        alias[] = {{{}, {0, {}}}};
     return xla::CustomCallWithLayout(
         ctx->builder(), kXlaCallTarget, operands, result, operand_shapes,
         // `op` is for those who read XLA's programs.
         absl::StrCat("{op = \"", node_.op(), "\", ", kXlaNodeAttr, " = \"",
                      absl::Base64Escape(serialized), "\"}"),
-        has_side_effect, /*output_operand_aliasing=*/aliases,
+        has_side_effect,
+        /*output_operand_aliasing=*/
+        absl::MakeConstSpan(alias, node_.op() == kUpdateCache ? 1 : 0),
         /*literal=*/nullptr, xla::CustomCallSchedule::SCHEDULE_NONE,
         xla::CustomCallApiVersion::API_VERSION_TYPED_FFI);
   }
