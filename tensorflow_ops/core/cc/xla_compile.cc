@@ -149,9 +149,9 @@ class XlaCall : public ::tensorflow::XlaOpKernel {
     }
     const xla::Shape result = xla::ShapeUtil::MakeMaybeTupleShape(results);
     // The result takes the cache's place: XLA copies it before if others read
-    // it. No vector, whose growth would need a newer libstdc++.
+    // it. No vector or list, whose memory would need a newer libstdc++.
     const std::pair<xla::ShapeIndex, std::pair<int64_t, xla::ShapeIndex>>
-        alias[] = {{{}, {0, {}}}};
+        first_operand{};
     return xla::CustomCallWithLayout(
         ctx->builder(), kXlaCallTarget, operands, result, operand_shapes,
         // `op` is for those who read XLA's programs.
@@ -159,7 +159,7 @@ class XlaCall : public ::tensorflow::XlaOpKernel {
                      absl::Base64Escape(serialized), "\"}"),
         has_side_effect,
         /*output_operand_aliasing=*/
-        absl::MakeConstSpan(alias, node_.op() == kUpdateCache ? 1 : 0),
+        absl::MakeConstSpan(&first_operand, node_.op() == kUpdateCache ? 1 : 0),
         /*literal=*/nullptr, xla::CustomCallSchedule::SCHEDULE_NONE,
         xla::CustomCallApiVersion::API_VERSION_TYPED_FFI);
   }
