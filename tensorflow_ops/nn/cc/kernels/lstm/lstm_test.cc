@@ -119,7 +119,7 @@ struct Problem {
         }
         e->gates[row * 4 * units + k] = Activate(gate(k / units), z[t][k]);
       }
-      const double* const gates = &e->gates[row * 4 * units];
+      const double* const gates = e->gates.data() + row * 4 * units;
       for (int64_t u = 0; u < units; ++u) {
         const double i = gates[u], f = gates[units + u],
                      g = gates[2 * units + u], o = gates[3 * units + u];
@@ -142,8 +142,8 @@ struct Problem {
         to_h[u] += d_outputs[row * units + u];
       }
       if (spec.IsMasked(b, t)) continue;
-      const double* const gates = &e->gates[row * 4 * units];
-      double* const d = &e->d_inputs[row * 4 * units];
+      const double* const gates = e->gates.data() + row * 4 * units;
+      double* const d = e->d_inputs.data() + row * 4 * units;
       for (int64_t u = 0; u < units; ++u) {
         const double i = gates[u], f = gates[units + u],
                      g = gates[2 * units + u], o = gates[3 * units + u];

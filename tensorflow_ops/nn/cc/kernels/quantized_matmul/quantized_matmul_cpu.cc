@@ -109,10 +109,10 @@ class Unpacker {
         for (int64_t k = first; k < first + count;) {
           const int64_t end = std::min(run_ends_[k], first + count);
           const int64_t group = GroupOf(w_, k);
-          std::fill(zeros + k - first, zeros + end - first,
+          std::fill(zeros + (k - first), zeros + (end - first),
                     static_cast<C>(ZeroOf(w_, group, i)));
           if (scaled_) {
-            std::fill(scales + k - first, scales + end - first,
+            std::fill(scales + (k - first), scales + (end - first),
                       w_.scale[i * w_.groups + group]);
           }
           k = end;
