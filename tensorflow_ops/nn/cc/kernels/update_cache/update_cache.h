@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "tensorflow_ops/core/cc/device.h"
+#include "tensorflow_ops/core/cc/float16.h"
 
 namespace tfo {
 
@@ -18,7 +19,7 @@ struct UpdateCacheArgs {
   const int32_t* positions;      // [batch]
   char* output;                  // may be the cache: then it copies rows only
 
-  bool IsInside(int64_t b) const {
+  TFO_HOST_DEVICE bool IsInside(int64_t b) const {
     return positions[b] >= 0 && positions[b] <= length - count;
   }
 };
