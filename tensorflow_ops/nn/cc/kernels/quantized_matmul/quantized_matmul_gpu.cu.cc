@@ -1,5 +1,4 @@
 #include <cmath>
-#include <limits>
 
 #include "tensorflow_ops/core/cc/cuda_launch.h"
 #include "tensorflow_ops/core/cc/int_math.h"
@@ -143,7 +142,7 @@ __global__ void __launch_bounds__(kLanes)
     int bad = 0;
     for (int64_t k = threadIdx.x; k < depth; k += kLanes) {
       const C x = std::abs(Widen(row[k]));
-      if (!(x <= std::numeric_limits<C>::max())) bad = 1;
+      if (!(x < static_cast<C>(INFINITY))) bad = 1;
       if (x > greatest) greatest = x;
     }
 #pragma unroll
@@ -161,7 +160,7 @@ __global__ void __launch_bounds__(kLanes)
       to[k] = bad || !(q == q) ? C{0} : most;
     }
     if (threadIdx.x == 0) {
-      factors[m] = bad ? std::numeric_limits<C>::quiet_NaN() : C{1} / scale;
+      factors[m] = bad ? static_cast<C>(NAN) : C{1} / scale;
     }
   }
 }
