@@ -160,13 +160,14 @@ def _lstm(original, layer, sequences, initial_state, mask, training=False):
         return NotImplemented
     if training and layer.dropout:
         inputs *= layer.cell.get_dropout_mask(inputs[:, 0])[:, tf.newaxis]
+    mask = None if mask is None else tf.cast(mask, tf.bool)
     cell = layer.cell
     weights = (x if x is None else tf.convert_to_tensor(x) for x in (cell.kernel, cell.recurrent_kernel, cell.bias))
     outputs, h, c = lstm.lstm(
         inputs,
         *weights,
         initial_state=initial_state,
-        mask=None if mask is None else (mask := tf.cast(mask, tf.bool)),
+        mask=mask,
         activation=activations[0],
         recurrent_activation=activations[1],
         reverse=layer.go_backwards,
