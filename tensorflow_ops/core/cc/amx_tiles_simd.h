@@ -69,6 +69,22 @@ TFO_INLINE void MultiplyTiles() {
   MultiplyEmulatedTiles(emulated_tiles[kA], emulated_tiles[kB],
                         emulated_tiles[kC]);
 }
+
+// c += a * b, where rows of a hold fours of signed bytes, and those of b, a
+// four for each column, unsigned ones.
+template <int kC, int kA, int kB>
+TFO_INLINE void MultiplyByteTiles() {
+  for (int i = 0; i < 16; ++i) {
+    for (int k = 0; k < 16; ++k) {
+      const auto four = static_cast<int32_t>(emulated_tiles[kA][i][k]);
+      for (int shift = 0; shift < 32; shift += 8) {
+        const int32_t number = static_cast<int8_t>(four >> shift);
+        emulated_tiles[kC][i] += ((emulated_tiles[kB][k] >> shift) & 255u) *
+                                 static_cast<uint32_t>(number);
+      }
+    }
+  }
+}
 #else
 template <int kTile>
 TFO_INLINE void ZeroTile() {
@@ -91,6 +107,14 @@ TFO_INLINE void StoreTile(void* to, int64_t stride) {
 template <int kC, int kA, int kB>
 TFO_INLINE void MultiplyTiles() {
   asm volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(kC), "i"(kA),
+               "i"(kB));
+}
+
+// c += a * b, where rows of a hold fours of signed bytes, and those of b, a
+// four for each column, unsigned ones.
+template <int kC, int kA, int kB>
+TFO_INLINE void MultiplyByteTiles() {
+  asm volatile("tdpbsud %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(kC), "i"(kA),
                "i"(kB));
 }
 #endif

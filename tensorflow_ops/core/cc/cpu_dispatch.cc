@@ -5,7 +5,10 @@
 #include <set>
 #include <string>
 
-#ifndef __aarch64__
+#ifdef __aarch64__
+#include <asm/hwcap.h>
+#include <sys/auxv.h>
+#else
 #include <cpuid.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -28,16 +31,17 @@ bool BFloat16ProductsPay() {
 }
 
 #ifndef __aarch64__
-// Has the processor AMX's tiles of bfloat16? Requests them of the system unless
-// TENSORFLOW_OPS_CPU names another level.
+// Has the processor AMX's tiles of bfloat16 and bytes? Requests them of the
+// system unless TENSORFLOW_OPS_CPU names another level.
 bool HasTiles() {
 #ifdef TFO_EMULATE_AMX
   return true;
 #else
   unsigned eax, ebx, ecx, edx;
-  constexpr unsigned kBFloat16 = 1 << 22, kTiles = 1 << 24;
+  // Tiles, and products of bfloat16 and of bytes.
+  constexpr unsigned kAll = 1 << 24 | 1 << 22 | 1 << 25;
   if (!__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) ||
-      (edx & kBFloat16) == 0 || (edx & kTiles) == 0) {
+      (edx & kAll) != kAll) {
     return false;
   }
   // Does the system save the tiles? XGETBV exists where AVX does.
@@ -71,10 +75,11 @@ std::atomic<CpuLevel>& Active() {
 
 std::atomic<unsigned> asked_variants{0};
 
-bool IsActive(CpuLevel variant) {
+// The active level, if `variant` or later ones differ from the others.
+CpuLevel LevelFor(CpuLevel variant) {
   asked_variants.fetch_or(1u << static_cast<int>(variant),
                           std::memory_order_relaxed);
-  return ActiveCpuLevel() == variant;
+  return ActiveCpuLevel();
 }
 
 // Returns a copy of `text`, one for all calls with this text.
@@ -124,6 +129,8 @@ const char* CpuLevelName(CpuLevel level) {
       return "amx";
     case CpuLevel::kAvx512Bf16:
       return "avx512_bf16";
+    case CpuLevel::kAvx512Vnni:
+      return "avx512_vnni";
     case CpuLevel::kAvx512:
       return "avx512";
     case CpuLevel::kAvx2:
@@ -160,9 +167,11 @@ CpuLevel ProcessorCpuLevel() {
                       __builtin_cpu_supports("avx512bw") &&
                       __builtin_cpu_supports("avx512dq") &&
                       __builtin_cpu_supports("avx512vl");
-  const bool bf16 = avx512 && __builtin_cpu_supports("avx512bf16");
+  const bool vnni = avx512 && __builtin_cpu_supports("avx512vnni");
+  const bool bf16 = vnni && __builtin_cpu_supports("avx512bf16");
   return bf16 && HasTiles() ? CpuLevel::kAmx
          : bf16             ? CpuLevel::kAvx512Bf16
+         : vnni             ? CpuLevel::kAvx512Vnni
          : avx512           ? CpuLevel::kAvx512
          : avx2             ? CpuLevel::kAvx2
                             : CpuLevel::kBaseline;
@@ -171,8 +180,18 @@ CpuLevel ProcessorCpuLevel() {
 
 CpuLevel ActiveCpuLevel() { return Active().load(std::memory_order_relaxed); }
 
-bool HasBFloat16Products() { return IsActive(CpuLevel::kAvx512Bf16); }
-bool HasTileProducts() { return IsActive(CpuLevel::kAmx); }
+bool HasByteProducts() {
+#ifdef __aarch64__
+  static const bool has = (getauxval(AT_HWCAP) & HWCAP_ASIMDDP) != 0;
+  return has;
+#else
+  return LevelFor(CpuLevel::kAvx512Vnni) >= CpuLevel::kAvx512Vnni;
+#endif
+}
+bool HasBFloat16Products() {
+  return LevelFor(CpuLevel::kAvx512Bf16) == CpuLevel::kAvx512Bf16;
+}
+bool HasTileProducts() { return LevelFor(CpuLevel::kAmx) == CpuLevel::kAmx; }
 
 unsigned AskedVariantsForTesting() { return asked_variants.exchange(0); }
 

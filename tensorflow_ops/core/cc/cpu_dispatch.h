@@ -58,19 +58,27 @@
 
 namespace tfo {
 
-// kAvx512Bf16 and kAmx run the loops of kAvx512, except for products:
-// kAvx512Bf16 multiplies bfloat16 in vectors, kAmx in tiles.
-enum class CpuLevel { kBaseline, kAvx2, kAvx512, kAvx512Bf16, kAmx };
+// Levels after kAvx512 run its loops, except for products: kAvx512Vnni and
+// later ones multiply bytes, kAvx512Bf16 multiplies bfloat16 in vectors, kAmx
+// in tiles.
+enum class CpuLevel {
+  kBaseline,
+  kAvx2,
+  kAvx512,
+  kAvx512Vnni,
+  kAvx512Bf16,
+  kAmx
+};
 
 // The levels of this build, narrowest first. OpKernels are compiled once for
 // all builds and call BuiltCpuLevels instead.
 inline constexpr CpuLevel kCpuLevels[] = {
     TFO_IF_CPU_BASELINE(CpuLevel::kBaseline, )  //
     TFO_IF_CPU_AVX2(CpuLevel::kAvx2, )          //
-    TFO_IF_CPU_AVX512(CpuLevel::kAvx512, CpuLevel::kAvx512Bf16,
-                      CpuLevel::kAmx)};
+    TFO_IF_CPU_AVX512(CpuLevel::kAvx512, CpuLevel::kAvx512Vnni,
+                      CpuLevel::kAvx512Bf16, CpuLevel::kAmx)};
 
-// "baseline", "avx2", "avx512", "avx512_bf16" or "amx".
+// "baseline", "avx2", "avx512", "avx512_vnni", "avx512_bf16" or "amx".
 const char* CpuLevelName(CpuLevel level);
 
 // Their names, separated by spaces.
@@ -86,8 +94,9 @@ CpuLevel ProcessorCpuLevel();
 // on Intel's processors. Read once, at the first call.
 CpuLevel ActiveCpuLevel();
 
-// Whether that level multiplies packs of bfloat16 (gemm_simd.h), or tiles
-// (amx_gemm_simd.h).
+// Whether that level multiplies packs of bytes (integer_product_simd.h) or
+// bfloat16 (gemm_simd.h), or tiles (amx_gemm_simd.h).
+bool HasByteProducts();
 bool HasBFloat16Products();
 bool HasTileProducts();
 
@@ -97,7 +106,7 @@ bool HasTileProducts();
 const char* CpuLevelError();
 
 // The level for `processor` if TENSORFLOW_OPS_CPU is `wanted` (null if unset).
-// kAmx has to be wanted, and kAvx512Bf16 unless its products pay.
+// kAvx512Bf16 has to be wanted unless its products pay.
 // A function, so that tests can call it for any processor.
 struct CpuLevelChoice {
   CpuLevel level;

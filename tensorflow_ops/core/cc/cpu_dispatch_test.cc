@@ -13,6 +13,8 @@ TFO_TEST(CpuDispatch, LevelsHaveDistinctNames) {
   TFO_EXPECT_EQ(std::string(CpuLevelName(CpuLevel::kBaseline)), "baseline");
   TFO_EXPECT_EQ(std::string(CpuLevelName(CpuLevel::kAvx2)), "avx2");
   TFO_EXPECT_EQ(std::string(CpuLevelName(CpuLevel::kAvx512)), "avx512");
+  TFO_EXPECT_EQ(std::string(CpuLevelName(CpuLevel::kAvx512Vnni)),
+                "avx512_vnni");
   TFO_EXPECT_EQ(std::string(CpuLevelName(CpuLevel::kAvx512Bf16)),
                 "avx512_bf16");
 }
@@ -38,8 +40,12 @@ namespace cpu_avx512 {
 // main() runs every test once per level that the build and the machine support.
 TFO_TEST(CpuDispatch, CallsTheActiveLevel) {
   const std::string name = CpuLevelName(ActiveCpuLevel());
+  const bool is_variant = ActiveCpuLevel() > CpuLevel::kAvx512;
   TFO_EXPECT_EQ(std::string(TFO_DISPATCH(Here)()),
-                name == "avx512_bf16" || name == "amx" ? "avx512" : name);
+                is_variant ? "avx512" : name);
+#ifndef __aarch64__
+  TFO_EXPECT_EQ(HasByteProducts(), is_variant);
+#endif
   TFO_EXPECT_EQ(HasBFloat16Products(), name == "avx512_bf16");
   TFO_EXPECT_EQ(HasTileProducts(), name == "amx");
 }
@@ -49,6 +55,8 @@ TFO_TEST(CpuDispatch, ActiveLevelIsSupportedByTheProcessor) {
 #ifdef __x86_64__
   TFO_EXPECT(ProcessorCpuLevel() < CpuLevel::kAvx512 ||
              __builtin_cpu_supports("avx512vl"));
+  TFO_EXPECT_EQ(ProcessorCpuLevel() >= CpuLevel::kAvx512Vnni,
+                __builtin_cpu_supports("avx512vnni") != 0);
   TFO_EXPECT_EQ(ProcessorCpuLevel() >= CpuLevel::kAvx512Bf16,
                 __builtin_cpu_supports("avx512bf16") != 0);
 #ifdef TFO_EMULATE_AMX
@@ -77,15 +85,16 @@ TFO_TEST(CpuDispatch, SelectsEachLevelOfTheBuild) {
 
 TFO_TEST(CpuDispatch, LeavesBFloat16ProductsThatDoNotPay) {
   for (CpuLevel level : kCpuLevels) {
-    TFO_EXPECT(ChooseCpuLevel(level, false, nullptr).level ==
-               (level == CpuLevel::kAvx512Bf16 ? CpuLevel::kAvx512 : level));
+    TFO_EXPECT(
+        ChooseCpuLevel(level, false, nullptr).level ==
+        (level == CpuLevel::kAvx512Bf16 ? CpuLevel::kAvx512Vnni : level));
   }
 }
 
 TFO_TEST(CpuDispatch, RejectsLevelsThatTheProcessorLacks) {
   const CpuLevel narrowest = kCpuLevels[0];
-  for (const std::string wanted :
-       {"sse", "baseline", "avx2", "avx512", "avx512_bf16", "amx"}) {
+  for (const std::string wanted : {"sse", "baseline", "avx2", "avx512",
+                                   "avx512_vnni", "avx512_bf16", "amx"}) {
     if (wanted == CpuLevelName(narrowest)) continue;
     const CpuLevelChoice choice =
         ChooseCpuLevel(narrowest, true, wanted.c_str());

@@ -3,7 +3,7 @@
 //   TFO_TEST(ZeroOut, KeepsTheFirst) { TFO_EXPECT_EQ(1 + 1, 2); }
 //
 // testing.cc has main(), which runs every TFO_TEST once per CPU level of the
-// machine until it fails, at avx512_bf16 and amx only if it asks for their
+// machine until it fails, at variants of avx512 only if it asks for their
 // products, and every TFO_CUDA_TEST (gpu_testing.h) once.
 //
 // A helper that checks many sizes and types names them in its failures, and the

@@ -105,6 +105,7 @@ TFO_TEST(Testing, SelectsWhatRunsOnAGpuAndWholeNames) {
   TFO_EXPECT_EQ(timed.first + std::to_string(timed.second), "0");
 }
 
+TFO_TEST(Levels, avx512_vnni) { HasByteProducts(); }
 TFO_TEST(Levels, avx512_bf16) { HasBFloat16Products(); }
 TFO_TEST(Levels, amx) { HasTileProducts(); }
 
@@ -115,7 +116,7 @@ TFO_TEST(Testing, RepeatsOnlyTestsOfAVariantAtItsLevel) {
     return testing::RunTests({"Levels."});
   });
   TFO_EXPECT_EQ(status, 0);
-  for (const std::string test : {"avx512_bf16", "amx"}) {
+  for (const std::string test : {"avx512_vnni", "avx512_bf16", "amx"}) {
     for (CpuLevel level : kCpuLevels) {
       if (level > ProcessorCpuLevel()) continue;
       const std::string name = CpuLevelName(level);

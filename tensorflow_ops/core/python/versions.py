@@ -16,7 +16,7 @@ def _native_build_info():
 def cpu_levels() -> list[str]:
     """Returns the valid values of `TENSORFLOW_OPS_CPU`: levels of this build and this processor, narrowest first."""
     _, processor, _, built, _ = _native_build_info()
-    levels = ["baseline", "avx2", "avx512", "avx512_bf16", "amx"]
+    levels = ["baseline", "avx2", "avx512", "avx512_vnni", "avx512_bf16", "amx"]
     return [level for level in built.split() if levels.index(level) <= levels.index(processor)]
 
 
@@ -50,8 +50,8 @@ def show_versions() -> None:
     kernels are in use; CUDA and the GPU architectures of the
     kernels; the newest CUDA that the driver runs; the devices for which XLA compiles the ops, or why it cannot; the CPU
     instruction set in use, the processor's, and those that the kernels were compiled for
-    (the environment variable `TENSORFLOW_OPS_CPU` = baseline, avx2, avx512, avx512_bf16 or amx
-    selects another one).
+    (the environment variable `TENSORFLOW_OPS_CPU` = baseline, avx2, avx512, avx512_vnni, avx512_bf16
+    or amx selects another one).
 
     >>> import tensorflow_ops as tfo
     >>> tfo.show_versions()  # doctest: +ELLIPSIS

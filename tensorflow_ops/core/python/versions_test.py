@@ -103,7 +103,7 @@ class ShowVersionsTest(tf.test.TestCase):
         self.assertEqual(shown["GPUs"], ", ".join(gpu.name for gpu in gpus) or "none")
         self.assertRegex(
             shown["CPU instruction set"],
-            r"^(baseline|avx2|avx512|avx512_bf16|amx) \(this processor has \w+; this build: [\w ]+\)$",
+            r"^(baseline|avx2|avx512|avx512_vnni|avx512_bf16|amx) \(this processor has \w+; this build: [\w ]+\)$",
         )
         self.assertRegex(shown["compiler"], r"^g\+\+ \d+\.")
         self.assertEqual(shown["Python"], platform.python_version())
@@ -120,10 +120,11 @@ class ShowVersionsTest(tf.test.TestCase):
         flags = set(re.search(r"^flags\s*:(.*)$", cpuinfo, re.MULTILINE).group(1).split())
         avx2 = {"avx2", "fma", "f16c"} <= flags
         avx512 = avx2 and {"avx512f", "avx512bw", "avx512dq", "avx512vl"} <= flags
-        avx512_bf16 = avx512 and "avx512_bf16" in flags
-        amx = avx512_bf16 and {"amx_tile", "amx_bf16"} <= flags
-        names = ["baseline", "avx2", "avx512", "avx512_bf16", "amx"]
-        widest = names[[True, avx2, avx512, avx512_bf16, amx].count(True) - 1]
+        avx512_vnni = avx512 and "avx512_vnni" in flags
+        avx512_bf16 = avx512_vnni and "avx512_bf16" in flags
+        amx = avx512_bf16 and {"amx_tile", "amx_bf16", "amx_int8"} <= flags
+        names = ["baseline", "avx2", "avx512", "avx512_vnni", "avx512_bf16", "amx"]
+        widest = names[[True, avx2, avx512, avx512_vnni, avx512_bf16, amx].count(True) - 1]
         shown = _shown()["CPU instruction set"]
         self.assertIn(f"(this processor has {widest};", shown)
         if not os.environ.get("TENSORFLOW_OPS_CPU"):
@@ -139,7 +140,7 @@ class ShowVersionsTest(tf.test.TestCase):
         self.assertIn(f"CPU instruction set: {narrowest} (this processor has ", printed)
 
     def test_cpu_levels_are_those_of_build_and_processor(self):
-        names = ["baseline", "avx2", "avx512", "avx512_bf16", "amx"]
+        names = ["baseline", "avx2", "avx512", "avx512_vnni", "avx512_bf16", "amx"]
         built = re.search(r"this build: ([\w ]+)\)", _shown()["CPU instruction set"])[1].split()
         self.assertEqual(built, [name for name in names if name in built])
         processor = re.search(r"this processor has (\w+)", _shown()["CPU instruction set"])[1]

@@ -1,0 +1,243 @@
+// Products of integers with quantized weights: sums are exact, modulo 2^32, in
+// each group.
+#ifndef TENSORFLOW_OPS_NN_CC_KERNELS_QUANTIZED_MATMUL_INTEGER_PRODUCT_H_
+#define TENSORFLOW_OPS_NN_CC_KERNELS_QUANTIZED_MATMUL_INTEGER_PRODUCT_H_
+
+#include <algorithm>
+#include <cstdint>
+#include <numeric>
+#include <type_traits>
+#include <vector>
+
+#include "tensorflow_ops/core/cc/amx_gemm_simd.h"
+#include "tensorflow_ops/core/cc/int_math.h"
+#include "tensorflow_ops/core/cc/scratch.h"
+#include "tensorflow_ops/nn/cc/kernels/quantized_matmul/integer_product_simd.h"
+#include "tensorflow_ops/nn/cc/kernels/quantized_matmul/stored_weights.h"
+
+namespace tfo {
+
+// Up to so many rows of inputs are multiplied with the weights where they lie.
+inline constexpr int64_t kFewRows = 8, kFewAlongRows = 16;
+// Parts of weights [depth, columns] are so many long pieces of rows, which may
+// be pages apart.
+inline constexpr int64_t kFewDepth = 32, kPanelDepth = 64;
+// Parts of few columns of [columns, depth] are so long.
+inline constexpr int64_t kAlongDepth = 4096;
+
+template <typename C>
+struct IntegerProduct {
+  const QuantizedWeights<C>& weights;
+  const std::vector<DepthBlock>& runs;  // each is all of a group in its place
+  int64_t rows;
+  const int8_t* x;  // [rows, depth]
+};
+
+// Packs of a run of x, with zeros at its end.
+template <int kNumbers>
+int64_t PacksOf(const DepthBlock& run) {
+  return RoundUp(DivideUp(run.depth, kNumbers), kIntegerTile);
+}
+
+// The packs of x and its sums in each run.
+template <int kNumbers>
+struct PackedIntegers {
+  template <typename C>
+  PackedIntegers(const Cpu& cpu, const IntegerProduct<C>& p)
+      : stride(std::accumulate(p.runs.begin(), p.runs.end(), int64_t{0},
+                               [](int64_t sum, const DepthBlock& run) {
+                                 return sum + PacksOf<kNumbers>(run);
+                               })),
+        packs(p.rows * stride),
+        sums(p.rows * p.runs.size()) {
+    const int64_t depth = p.weights.depth;
+    cpu.ParallelFor(p.rows, 2.0 * depth, [&](int64_t begin, int64_t end) {
+      for (int64_t m = begin; m < end; ++m) {
+        IntegerPack<kNumbers>* to = packs.data() + m * stride;
+        int32_t* sum = sums.data() + m * p.runs.size();
+        for (const DepthBlock& run : p.runs) {
+          const int8_t* const from = p.x + m * depth + run.begin;
+          TFO_DISPATCH(PackIntegers<kNumbers>)
+          (from, run.depth, PacksOf<kNumbers>(run), to);
+          to += PacksOf<kNumbers>(run);
+          // Unsigned, so that overflow is defined.
+          *sum++ = static_cast<int32_t>(
+              std::accumulate(from, from + run.depth, uint32_t{0}));
+        }
+      }
+    });
+  }
+
+  const int64_t stride;  // from row to row
+  const Buffer<IntegerPack<kNumbers>> packs;
+  const Buffer<int32_t> sums;  // [rows][runs]
+};
+
+// Weights as the loops of integer_product_simd.h read them.
+template <typename C>
+class IntegerWeights {
+ public:
+  // Parts have at most `columns` columns and `depth` rows.
+  IntegerWeights(const QuantizedWeights<C>& w, int64_t columns, int64_t depth)
+      : bytes_(BytesOf(w)),
+        along_(w.transposed),
+        in_place_(w.pairs == NibblePairs::kNone && w.is_signed),
+        stride_((along_ ? depth : columns) + kIntegerRoom),
+        unpacked_(((along_ ? columns : depth) + 4) * stride_) {}
+
+  struct Part {
+    const int8_t* data;
+    int64_t stride;
+  };
+  // Rows [k, k + depth), read in packs of kNumbers, of columns [n, n + count).
+  template <int kNumbers>
+  Part Read(int64_t k, int64_t depth, int64_t n, int64_t count) const {
+    const int64_t row = along_ ? n : k, first = along_ ? k : n;
+    const int64_t rows = along_ ? count : depth;
+    const int64_t length = along_ ? depth : count;
+    const int64_t last = row + (along_ ? rows : RoundUp(rows, kNumbers)) - 1;
+    if (in_place_ && last * bytes_.stride + first + length + kIntegerRoom <=
+                         bytes_.end - bytes_.data) {
+      return {reinterpret_cast<const int8_t*>(bytes_.data) +
+                  row * bytes_.stride + first,
+              bytes_.stride};
+    }
+    for (int64_t i = 0; i < rows; ++i) {
+      TFO_DISPATCH(UnpackIntegers)
+      (bytes_, row + i, first, length, unpacked_.data() + i * stride_);
+    }
+    return {unpacked_.data(), stride_};
+  }
+
+ private:
+  const StoredBytes bytes_;
+  const bool along_, in_place_;
+  const int64_t stride_;
+  const Buffer<int8_t> unpacked_;
+};
+
+// Products of panels with tiles of rows of x.
+template <int kNumbers, bool kTiles>
+class IntegerPanels {
+ public:
+  IntegerPanels(int64_t rows, int64_t columns, int64_t packs)
+      : rows_(rows),
+        tile_(RoundUp(std::min(rows, kTileRows), kIntegerTile) * kGemmStride),
+        panels_((packs + kIntegerTile) * columns) {}
+
+  // Adds the products of `depth` rows of `count` columns to rows of sums.
+  void Multiply(const IntegerPack<kNumbers>* x, int64_t x_stride,
+                const int8_t* weights, int64_t stride, bool along,
+                int64_t depth, int64_t count, int32_t* sums,
+                int64_t sums_stride) const {
+    const int64_t packs = DivideUp(depth, kNumbers);
+    TFO_DISPATCH(PackIntegerPanels<kNumbers>)
+    (weights, stride, along, depth, count, panels_.data());
+    for (int64_t m = 0; m < rows_; m += kTileRows) {
+      const int64_t rows = std::min(kTileRows, rows_ - m);
+      for (int64_t i = 0; i < rows; ++i) {
+        std::copy_n(x + (m + i) * x_stride, RoundUp(packs, kIntegerTile),
+                    tile_.data() + i * kGemmStride);
+      }
+      const auto multiply = [&](const auto& loop) {
+        loop(tile_.data(), rows, packs, panels_.data(),
+             RoundUp(count, TFO_DISPATCH(PanelColumns<float>)()),
+             sums + m * sums_stride, sums_stride);
+      };
+      if constexpr (kTiles) {
+        TFO_IF_CPU_AVX512(multiply(cpu_avx512::MultiplyIntegerTiles);)
+      } else {
+        multiply(TFO_DISPATCH(MultiplyIntegers<kNumbers>));
+      }
+    }
+  }
+
+ private:
+  const int64_t rows_;
+  const Buffer<IntegerPack<kNumbers>> tile_, panels_;
+};
+
+// Calls finish(m, n, count, sums) for parts of rows of x * W.
+template <int kNumbers, typename Scope, typename C, typename Finish>
+void MultiplyPacks(const Cpu& cpu, const IntegerProduct<C>& p,
+                   const Finish& finish) {
+  const QuantizedWeights<C>& w = p.weights;
+  const bool along = w.transposed;
+  const bool few = p.rows <= (along ? kFewAlongRows : kFewRows);
+  const int64_t strip = along ? kUnit : StripColumns(w, cpu);
+  const int64_t step = along ? (few ? kAlongDepth : kGemmDepth * kNumbers)
+                             : (few ? kFewDepth : kPanelDepth);
+  const int64_t stride = strip + 16;  // not a power of two
+  const PackedIntegers<kNumbers> inputs(cpu, p);
+  // Unsigned bytes are read less 128.
+  const int offset = w.is_signed || w.pairs != NibblePairs::kNone ? 0 : 128;
+  const auto body = [&](int64_t begin, int64_t end) {
+    [[maybe_unused]] const Scope scope;
+    const IntegerWeights<C> weights(w, strip, std::min(step, w.depth));
+    const IntegerPanels<kNumbers, std::is_same_v<Scope, AmxScope>> panels(
+        p.rows, strip, few ? 0 : step / kNumbers);
+    const Buffer<int32_t> integers(RoundUp(p.rows, kIntegerTile) * stride),
+        zeros(stride);
+    const Buffer<C> scales(stride), sums(p.rows * stride);
+    for (int64_t n = begin * strip; n < std::min(end * strip, w.columns);
+         n += strip) {
+      const int64_t count = std::min(strip, w.columns - n);
+      std::fill_n(sums.data(), p.rows * stride, C{0});
+      const IntegerPack<kNumbers>* of_run = inputs.packs.data();
+      for (size_t r = 0; r < p.runs.size(); ++r) {
+        const DepthBlock& run = p.runs[r];
+        std::fill_n(integers.data(), p.rows * stride, 0);
+        for (int64_t k = 0; k < run.depth; k += step) {
+          const int64_t depth = std::min(step, run.depth - k);
+          const auto [data, data_stride] =
+              weights.template Read<kNumbers>(run.begin + k, depth, n, count);
+          const IntegerPack<kNumbers>* const x = of_run + k / kNumbers;
+          if (!few) {
+            panels.Multiply(x, inputs.stride, data, data_stride, along, depth,
+                            count, integers.data(), stride);
+            continue;
+          }
+          const auto multiply =
+              along ? TFO_DISPATCH(DotIntegers<kNumbers>)
+                    : TFO_DISPATCH(MultiplyFewIntegers<kNumbers>);
+          multiply(x, inputs.stride, p.rows, DivideUp(depth, kNumbers), data,
+                   data_stride, count, integers.data(), stride);
+        }
+        of_run += PacksOf<kNumbers>(run);
+        for (int64_t i = 0; i < count; ++i) {
+          zeros.data()[i] = ZeroOf(w, run.group, n + i) - offset;
+          scales.data()[i] = w.scale[PlaceOf(w, run.group, n + i)];
+        }
+        for (int64_t m = 0; m < p.rows; ++m) {
+          TFO_DISPATCH(AddScaledIntegers<C>)
+          (integers.data() + m * stride, zeros.data(),
+           inputs.sums.data()[m * p.runs.size() + r], scales.data(), count,
+           sums.data() + m * stride);
+        }
+      }
+      for (int64_t m = 0; m < p.rows; ++m) {
+        finish(m, n, count, sums.data() + m * stride);
+      }
+    }
+  };
+  // Packing, and a vector of products a cycle.
+  const double cycles = static_cast<double>(w.depth * strip) / 16 *
+                        (2 + static_cast<double>(p.rows));
+  cpu.ParallelFor(DivideUp(w.columns, strip), cycles, body);
+}
+
+template <typename C, typename Finish>
+void MultiplyIntegers(const Cpu& cpu, const IntegerProduct<C>& p,
+                      const Finish& finish) {
+  if (HasTileProducts()) {
+    MultiplyPacks<4, AmxScope>(cpu, p, finish);
+  } else if (HasByteProducts()) {
+    MultiplyPacks<4, NoScope>(cpu, p, finish);
+  } else {
+    MultiplyPacks<2, NoScope>(cpu, p, finish);
+  }
+}
+
+}  // namespace tfo
+
+#endif  // TENSORFLOW_OPS_NN_CC_KERNELS_QUANTIZED_MATMUL_INTEGER_PRODUCT_H_
