@@ -2,9 +2,11 @@
 
 import numpy as np
 import tensorflow as tf
-from sample_testing import IN_ANOTHER_SAMPLE, RNG, ROW_DTYPES, sample, without_gradient
+from sample_testing import IN_ANOTHER_SAMPLE, RNG, ROW_DTYPES, sample, seed, without_gradient
 
 from tensorflow_ops import detection
+
+seed(__name__)
 
 # Feature values differ by at least 1/8, so that small steps change no maximum.
 
@@ -279,6 +281,7 @@ SAMPLES["detection.box_iou (rotated)"] = sample(
 
 # Suppression: 16-bit numbers hold these boxes and scores, and no IoU is near a threshold.
 
+seed("detection.nms")
 _RIVALS = tf.constant([[0, 0, 8, 8], [1, 0, 9, 8], [16, 16, 24, 24], [0, 1, 8, 8], [17, 17, 25, 26]], tf.float32)
 _RIVAL_SCORES = tf.constant([0.5, 0.75, 0.25, 0.625, 0.375])
 _GROUPS = tf.constant([3, -1, 3, 3, -1])
