@@ -189,7 +189,7 @@ SAMPLES = {
         _MAPS,
         kwargs={"strides": (1, 2), "canonical_box_size": 40.0},
         variants=[
-            {"canonical_box_size": 2.0, "canonical_stride": 2},
+            {"canonical_box_size": 1.75, "canonical_stride": 2},
             {"canonical_box_size": 6.0, "canonical_stride": 2, "aligned": False, "sampling_ratio": 0},
             {"features": [*_MAPS, features_of(2, 1, 2, 3)], "strides": (1, 2, 4.0), "canonical_stride": 1},
             {"features": _MAPS[:1], "strides": (2,), "sampling_ratio": 3},
@@ -379,8 +379,8 @@ SAMPLES |= {
         _CLASS_SCORES,
         kwargs={"iou_threshold": 0.4, "max_outputs": 7},
         variants=[
-            _CROWDED_IMAGES,
-            {**_CROWDED_IMAGES, "max_outputs_per_class": 2, "score_threshold": 0.3, "box_format": "xywh"},
+            {**_CROWDED_IMAGES, "box_format": "xywh"},
+            {**_CROWDED_IMAGES, "max_outputs_per_class": 2, "score_threshold": 0.3},
             {**_CROWDED_IMAGES, "max_outputs": 1000, "score_threshold": None, "iou_threshold": 1.0},
             {"max_outputs": 0},
             {"boxes": tf.stack([_IMAGES, _IMAGES + 1, _IMAGES[:, ::-1]], 2), "onnx": None},
