@@ -84,6 +84,11 @@ def sample(fn, *args, kwargs=None, variants=(), edge=(), bad=(), onnx=None, **op
     return Sample(fn, args, kwargs or {}, variants, edge, bad, onnx, {"imports": ("tensorflow_ops",), **options})
 
 
+def seed(name):
+    """Makes RNG's next values depend on the name of a table, or of a part of it, instead of on what is before it."""
+    RNG.bit_generator.state = np.random.default_rng(list(name.encode())).bit_generator.state
+
+
 def normal(*shape):
     return tf.constant(RNG.normal(size=shape), tf.float32)
 

@@ -47,6 +47,7 @@ _FINITE = {
     "nn.multiscale_deformable_attention": ("args[3]",),
     "nn.attention": ("args[0]", "args[1]", "bias", "alibi_slopes", "sinks"),
     "nn.decode_attention": ("args[0]", "args[1]", "alibi_slopes"),
+    "nn.quantized_matmul": ("args[2]",),
 }
 
 

@@ -3,9 +3,11 @@
 import tensorflow as tf
 from detection_samples_testing import BIN_MAP, BOX_INDICES, BOXES, MAP, MORE_BOXES, SOME_BOXES, features_of
 from nn_samples_testing import TAG_LOGITS
-from sample_testing import IN_THE_FUNCTIONS_SAMPLE, normal, sample
+from sample_testing import IN_THE_FUNCTIONS_SAMPLE, normal, sample, seed
 
 from tensorflow_ops import layers
+
+seed(__name__)
 
 
 def _roi_layer(layer, features, **options):

@@ -2,9 +2,11 @@
 
 from detection_samples_testing import MORE_BOXES, SOME_BOXES
 from nn_samples_testing import LABELS, LOGITS, SEQUENCE_LABELS, TARGETS
-from sample_testing import IN_THE_FUNCTIONS_SAMPLE, normal, sample
+from sample_testing import IN_THE_FUNCTIONS_SAMPLE, normal, sample, seed
 
 from tensorflow_ops import losses
+
+seed(__name__)
 
 
 def _loss(*args, **options):

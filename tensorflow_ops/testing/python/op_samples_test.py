@@ -1,10 +1,12 @@
 """Runs opcheck on every public op of the package: op_samples_testing lists the calls."""
 
+import importlib
 import inspect
 import tempfile
 import types
 
 import keras
+import op_samples_testing
 import shard_testing
 import tensorflow as tf
 from absl.testing import parameterized
@@ -122,6 +124,19 @@ class OpSamplesTest(tf.test.TestCase, parameterized.TestCase):
 
     def test_every_sample_names_a_public_op(self):
         self.assertContainsSubset({name.partition(" ")[0] for name in SAMPLES}, set(_public_names()))
+
+
+class TablesTest(tf.test.TestCase):
+    def test_values_depend_on_their_own_table_only(self):
+        for name, table in vars(op_samples_testing).copy().items():
+            if not name.endswith("_samples_testing"):
+                continue
+            first, second = (
+                [x for sample in samples.values() for x in tf.nest.flatten(sample.args) if tf.is_tensor(x)]
+                for samples in (table.SAMPLES, importlib.reload(table).SAMPLES)
+            )
+            for x, y in zip(first, second, strict=True):
+                self.assertAllEqual(x, y, f"{name}: call seed(__name__) first")
 
 
 class SessionTest(tf.test.TestCase, parameterized.TestCase):

@@ -2,9 +2,11 @@
 
 import numpy as np
 import tensorflow as tf
-from sample_testing import IN_ANOTHER_SAMPLE, RNG, ROW_DTYPES, sample, without_gradient
+from sample_testing import IN_ANOTHER_SAMPLE, RNG, ROW_DTYPES, sample, seed, without_gradient
 
 from tensorflow_ops import detection
+
+seed(__name__)
 
 # Feature values differ by at least 1/8, so that small steps change no maximum.
 
@@ -187,7 +189,7 @@ SAMPLES = {
         _MAPS,
         kwargs={"strides": (1, 2), "canonical_box_size": 40.0},
         variants=[
-            {"canonical_box_size": 2.0, "canonical_stride": 2},
+            {"canonical_box_size": 1.75, "canonical_stride": 2},
             {"canonical_box_size": 6.0, "canonical_stride": 2, "aligned": False, "sampling_ratio": 0},
             {"features": [*_MAPS, features_of(2, 1, 2, 3)], "strides": (1, 2, 4.0), "canonical_stride": 1},
             {"features": _MAPS[:1], "strides": (2,), "sampling_ratio": 3},
@@ -279,6 +281,7 @@ SAMPLES["detection.box_iou (rotated)"] = sample(
 
 # Suppression: 16-bit numbers hold these boxes and scores, and no IoU is near a threshold.
 
+seed("detection.nms")
 _RIVALS = tf.constant([[0, 0, 8, 8], [1, 0, 9, 8], [16, 16, 24, 24], [0, 1, 8, 8], [17, 17, 25, 26]], tf.float32)
 _RIVAL_SCORES = tf.constant([0.5, 0.75, 0.25, 0.625, 0.375])
 _GROUPS = tf.constant([3, -1, 3, 3, -1])
@@ -376,8 +379,8 @@ SAMPLES |= {
         _CLASS_SCORES,
         kwargs={"iou_threshold": 0.4, "max_outputs": 7},
         variants=[
-            _CROWDED_IMAGES,
-            {**_CROWDED_IMAGES, "max_outputs_per_class": 2, "score_threshold": 0.3, "box_format": "xywh"},
+            {**_CROWDED_IMAGES, "box_format": "xywh"},
+            {**_CROWDED_IMAGES, "max_outputs_per_class": 2, "score_threshold": 0.3},
             {**_CROWDED_IMAGES, "max_outputs": 1000, "score_threshold": None, "iou_threshold": 1.0},
             {"max_outputs": 0},
             {"boxes": tf.stack([_IMAGES, _IMAGES + 1, _IMAGES[:, ::-1]], 2), "onnx": None},

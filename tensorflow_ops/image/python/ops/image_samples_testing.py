@@ -4,13 +4,14 @@ import functools
 
 import numpy as np
 import tensorflow as tf
-from sample_testing import IN_ANOTHER_SAMPLE, RNG, normal, sample
+from sample_testing import IN_ANOTHER_SAMPLE, RNG, normal, sample, seed
 
 from tensorflow_ops import image
 from tensorflow_ops.image.python.ops.warps import FILL_MODES
 
 # Masks. Nothing has a gradient.
 
+seed(__name__)
 _MASK = tf.constant(RNG.random([2, 5, 7, 3]) < 0.7)
 _VALUES = tf.constant(RNG.integers(0, 3, [2, 5, 7]), tf.int32)
 _TOO_FEW_DIMS = ({"images": tf.zeros([3], tf.int32)}, r"images (are|must be) .*\[N, H, W\]")
@@ -79,6 +80,7 @@ SAMPLES = {
 }
 
 # Sampling. Places, in pixels, are away from whole ones, where gradients have kinks.
+seed("image.grid_sample")
 _FEATURES = normal(2, 4, 5, 3)
 _NCHW = tf.transpose(_FEATURES, [0, 3, 1, 2])
 _PLACES = tf.constant(RNG.integers(-1, 5, [2, 3, 2]) + RNG.uniform(0.25, 0.75, [2, 3, 2]), tf.float32)

@@ -5,10 +5,11 @@ import functools
 import keras
 import numpy as np
 import tensorflow as tf
-from sample_testing import RNG, ROW_DTYPES, normal, sample, without_gradient
+from sample_testing import RNG, ROW_DTYPES, normal, sample, seed, without_gradient
 
 from tensorflow_ops import nn
 
+seed(__name__)
 _INF, _NAN = np.inf, np.nan
 LOGITS, _NO_LOGITS = normal(3, 5), tf.zeros([0, 5])
 _3D = normal(2, 3, 5)
@@ -215,6 +216,7 @@ SAMPLES = {
     "nn.gaussian_kl (unit Gaussian)": sample(nn.gaussian_kl, (normal(3, 5), normal(3, 5)), output_dtype=ROW_DTYPES),
 }
 
+seed("nn.linear_cross_entropy")
 _LINEAR_FEATURES, _LINEAR_WEIGHT = normal(3, 6), normal(6, 5)
 _LINEAR = functools.partial(
     sample,
@@ -254,6 +256,7 @@ SAMPLES |= {
 
 # Label sequences. The last example has no labels, and fewer frames. Padding may be anything.
 
+seed("nn.ctc_loss")
 SEQUENCE_LABELS = tf.constant([[1, 3], [2, 2], [0, 0]])
 _LABEL_LENGTHS, _LOGIT_LENGTHS = tf.constant([2, 2, 0]), tf.constant([4, 3, 2])
 _NO_LENGTHS = tf.zeros([0], tf.int32)
@@ -321,6 +324,7 @@ SAMPLES |= {
     ),
 }
 
+seed("nn.crf")
 TAG_LOGITS, _TRANSITIONS = normal(3, 4, 5), normal(5, 5)
 _TAGS, _TAG_LENGTHS = tf.constant([[1, 3, 0, 4], [2, 2, 1, 9], [9, 9, 9, 9]]), tf.constant([4, 3, 0])
 
@@ -372,6 +376,7 @@ SAMPLES |= {
 
 # Deformable ops. Places are away from whole pixels; 16-bit numbers hold them.
 
+seed("nn.deform_conv2d")
 _DEFORMED, _OFFSETS = normal(2, 5, 4, 4), tf.constant(RNG.uniform(0.2, 0.8, [2, 5, 4, 24]).round(2), tf.float32)
 _TAP_MASK, _CONV_FILTERS, _CONV_BIAS = normal(2, 5, 4, 12), normal(3, 2, 2, 6), normal(6)
 _NO_OPTIONS = {"mask": None, "bias": None}
@@ -474,6 +479,7 @@ SAMPLES |= {
 
 # Attention.
 
+seed("nn.attention")
 _QUERY, _KEY, _VALUE = normal(2, 3, 4, 5), normal(2, 6, 2, 5), normal(2, 6, 2, 3)
 _MASK, _BIAS = tf.constant(RNG.random([2, 1, 3, 6]) < 0.7), normal(4, 3, 6)
 _SINKS, _QUERY_LENGTHS, _KEY_LENGTHS = normal(4), tf.constant([3, 2]), tf.constant([4, 6])
@@ -607,6 +613,7 @@ SAMPLES |= {
     ),
 }
 
+seed("nn.decode_attention")
 _BEAM_QUERY, _CACHE, _CACHED = normal(4, 2, 4, 5), normal(4, 6, 2, 5), normal(4, 6, 2, 3)
 _CACHE_LENGTHS, _ANCESTORS = tf.constant([6, 4, 3, 0]), tf.constant(RNG.integers(0, 2, [2, 2, 6]), tf.int32)
 
@@ -648,6 +655,7 @@ SAMPLES["nn.decode_attention"] = sample(
 )
 
 # Weights of 4 bits in groups of 8 along the depth, which is not a whole number of groups.
+seed("nn.quantized_matmul")
 _PACKED = tf.constant(RNG.integers(-128, 128, [21, 3]), tf.int8)
 _GROUP_ZEROS = tf.constant(RNG.integers(-8, 8, [3, 5]), tf.int8)
 _GROUP_SCALES = tf.constant(RNG.uniform(0.1, 0.5, [3, 5]), tf.float32)
@@ -720,6 +728,7 @@ SAMPLES |= {
     ),
 }
 
+seed("nn.lstm")
 _STEPS, _STEP_MASK = normal(3, 4, 5), tf.constant([[1, 1, 0, 1], [0, 1, 1, 0], [0, 0, 0, 0]]) > 0
 _GATE_WEIGHTS = normal(5, 8), normal(2, 8), normal(8)
 _STATE = normal(3, 2), normal(3, 2)

@@ -3,10 +3,11 @@
 import keras
 import numpy as np
 import tensorflow as tf
-from sample_testing import RNG, ROW_DTYPES, normal, sample, without_gradient
+from sample_testing import RNG, ROW_DTYPES, normal, sample, seed, without_gradient
 
 from tensorflow_ops import seq2seq
 
+seed(__name__)
 _INF, _NAN = np.inf, np.nan
 _TOKENS = tf.constant([[[1, 2, 3], [3, 4, 0]], [[3, 4, 1], [0, 1, 2]], [[5, 6, 7], [2, 2, 2]], [[1, 1, 3], [4, 0, 4]]])
 _PARENTS = tf.constant([[[0, 0, 0], [0, 0, 0]], [[1, 0, 2], [2, 1, 0]], [[0, 0, 1], [1, 2, 1]], [[2, 1, 0], [0, 2, 1]]])

@@ -2,10 +2,11 @@
 
 import numpy as np
 import tensorflow as tf
-from sample_testing import normal, sample
+from sample_testing import normal, sample, seed
 
 from tensorflow_ops.tutorial.python.ops.hinge_loss import hinge_loss
 
+seed(__name__)
 LABELS, LOGITS = tf.constant([1, 0, 4]), normal(3, 5)
 
 

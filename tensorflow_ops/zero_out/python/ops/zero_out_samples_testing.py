@@ -1,10 +1,11 @@
 """Samples of zero_out and zero_out_with_index."""
 
 import tensorflow as tf
-from sample_testing import normal, sample
+from sample_testing import normal, sample, seed
 
 from tensorflow_ops.zero_out.python.ops.zero_out_ops import zero_out, zero_out_with_index
 
+seed(__name__)
 SAMPLES = {
     "zero_out": sample(
         zero_out,

@@ -39,17 +39,6 @@ class LstmOpBase : public OpKernel {
   LstmActivation activation_, recurrent_activation_;
 };
 
-// Allocates output i in the place of input 0, which has its shape, unless
-// others use that.
-template <typename T>
-absl::Status TakeFirstInput(OpKernelContext* ctx, int i, T** data) {
-  Tensor* output;
-  TF_RETURN_IF_ERROR(ctx->forward_input_or_allocate_output(
-      {0}, i, ctx->input(0).shape(), &output));
-  *data = Data<T>(output);
-  return absl::OkStatus();
-}
-
 template <typename Device, typename T>
 class LstmOp : public LstmOpBase {
  public:
@@ -64,7 +53,7 @@ class LstmOp : public LstmOpBase {
     args.c0 = Data<T>(ctx->input(4));
     Tensor* cells;
     OP_REQUIRES_OK(ctx, AllocateOutputs(ctx, &args.outputs, &args.h, &args.c));
-    OP_REQUIRES_OK(ctx, TakeFirstInput(ctx, 3, &args.gates));
+    OP_REQUIRES_OK(ctx, ForwardFirstInput(ctx, 3, &args.gates));
     OP_REQUIRES_OK(ctx, AllocateOutput(ctx, 4, &cells));
     args.cells = Data<T>(cells);
     OP_REQUIRES_OK(ctx, ToStatus(Lstm(GetDevice<Device>(ctx), args)));
@@ -86,7 +75,7 @@ class LstmGradOp : public LstmOpBase {
     args.d_h = Data<T>(ctx->input(5));
     args.d_c = Data<T>(ctx->input(6));
     Tensor *d_h0, *d_c0;
-    OP_REQUIRES_OK(ctx, TakeFirstInput(ctx, 0, &args.d_inputs));
+    OP_REQUIRES_OK(ctx, ForwardFirstInput(ctx, 0, &args.d_inputs));
     OP_REQUIRES_OK(ctx, AllocateOutput(ctx, 1, &d_h0));
     OP_REQUIRES_OK(ctx, AllocateOutput(ctx, 2, &d_c0));
     args.d_h0 = Data<T>(d_h0);
@@ -95,16 +84,8 @@ class LstmGradOp : public LstmOpBase {
   }
 };
 
-// The wrapper casts 16-bit data.
-#define TFO_REGISTER_LSTM(device, OnDevice)                                 \
-  TFO_REGISTER_KERNEL_FOR("Lstm", device, LstmOp, OnDevice, float);         \
-  TFO_REGISTER_KERNEL_FOR("Lstm", device, LstmOp, OnDevice, double);        \
-  TFO_REGISTER_KERNEL_FOR("LstmGrad", device, LstmGradOp, OnDevice, float); \
-  TFO_REGISTER_KERNEL_FOR("LstmGrad", device, LstmGradOp, OnDevice, double)
-TFO_REGISTER_LSTM(::tensorflow::DEVICE_CPU, Cpu);
-#ifdef TFO_CUDA
-TFO_REGISTER_LSTM(GpuDeviceType(), Gpu);
-#endif
+TFO_REGISTER_WIDE_KERNELS("Lstm", LstmOp, );
+TFO_REGISTER_WIDE_KERNELS("LstmGrad", LstmGradOp, );
 
 }  // namespace
 }  // namespace tfo
