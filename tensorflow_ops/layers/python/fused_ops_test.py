@@ -418,6 +418,21 @@ class LstmTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual(model.to_json(), expected.to_json())
         self.assertAllClose(keras.saving.load_model(path)(x), expected(x), 1e-4, 1e-5)
 
+    def test_stack_of_both_directions_with_masks(self):
+        x = _normal(4, 6, 3)
+        x[0, 4:] = x[1, ::2] = x[2] = 0
+        inputs = keras.Input([None, 3])
+        outputs = keras.layers.Masking()(inputs)
+        for units in (4, 5):
+            outputs = keras.layers.Bidirectional(keras.layers.LSTM(units, return_sequences=True))(outputs)
+        model = keras.Model(inputs, outputs)
+        expected = self._results(model, tf.constant(x), None)
+        with tfo.layers.use_fused_ops(["lstm"]):
+            actual = self._results(model, tf.constant(x), None)
+            self.assertEqual(tfo.layers.fused_ops(), {"lstm": {"fused": 4, "original": 0}})
+        for one, other in zip(tf.nest.flatten(actual), tf.nest.flatten(expected), strict=True):
+            self.assertAllClose(one, other, 1e-4, 1e-5)
+
 
 class SwitchTest(tf.test.TestCase):
     def test_a_model_trains_and_is_saved_without_us(self):
