@@ -2,8 +2,8 @@
 
 from tensorflow_ops.nn.python.ops import (  # noqa: F401  (register gradients and vectorization)
     crf_grad,
-    lstm_grad,
     nn_grad,
+    recurrent_grad,
     sequence_grad,
 )
 from tensorflow_ops.nn.python.ops.attention import attention

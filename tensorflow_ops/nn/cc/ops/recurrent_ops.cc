@@ -8,7 +8,7 @@ namespace {
 
 using ::tensorflow::shape_inference::InferenceContext;
 
-#define TFO_LSTM_ATTRS                                                    \
+#define TFO_RECURRENT_ATTRS                                               \
   .Attr(                                                                  \
       "activation: {'tanh', 'sigmoid', 'relu', 'linear', 'hard_sigmoid'}" \
       " = 'tanh'")                                                        \
@@ -30,7 +30,7 @@ REGISTER_OP("TensorflowOps>Lstm")
     .Output("h: T")
     .Output("c: T")
     .Output("gates: T")
-    .Output("cells: T") TFO_LSTM_ATTRS.SetShapeFn([](InferenceContext* c) {
+    .Output("cells: T") TFO_RECURRENT_ATTRS.SetShapeFn([](InferenceContext* c) {
       NamedDims dims(c);
       TF_RETURN_IF_ERROR(
           dims.Read(0, {"gate_inputs must be [batch, steps, 4, units]",
@@ -54,7 +54,7 @@ REGISTER_OP("TensorflowOps>LstmGrad")
     .Input("mask: has_mask * bool")
     .Output("d_gate_inputs: T")
     .Output("d_h0: T")
-    .Output("d_c0: T") TFO_LSTM_ATTRS.SetShapeFn([](InferenceContext* c) {
+    .Output("d_c0: T") TFO_RECURRENT_ATTRS.SetShapeFn([](InferenceContext* c) {
       NamedDims dims(c);
       TF_RETURN_IF_ERROR(dims.Read(
           0,
