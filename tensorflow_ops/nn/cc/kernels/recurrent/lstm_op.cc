@@ -23,7 +23,7 @@ class LstmOp : public RecurrentOpBase {
     args.c0 = Data<T>(ctx->input(4));
     Tensor* cells;
     OP_REQUIRES_OK(ctx, AllocateOutputs(ctx, &args.outputs, &args.h, &args.c));
-    OP_REQUIRES_OK(ctx, TakeFirstInput(ctx, 3, &args.gates));
+    OP_REQUIRES_OK(ctx, ForwardFirstInput(ctx, 3, &args.gates));
     OP_REQUIRES_OK(ctx, AllocateOutput(ctx, 4, &cells));
     args.cells = Data<T>(cells);
     OP_REQUIRES_OK(ctx, ToStatus(Lstm(GetDevice<Device>(ctx), args)));
@@ -45,7 +45,7 @@ class LstmGradOp : public RecurrentOpBase {
     args.d_h = Data<T>(ctx->input(5));
     args.d_c = Data<T>(ctx->input(6));
     Tensor *d_h0, *d_c0;
-    OP_REQUIRES_OK(ctx, TakeFirstInput(ctx, 0, &args.d_inputs));
+    OP_REQUIRES_OK(ctx, ForwardFirstInput(ctx, 0, &args.d_inputs));
     OP_REQUIRES_OK(ctx, AllocateOutput(ctx, 1, &d_h0));
     OP_REQUIRES_OK(ctx, AllocateOutput(ctx, 2, &d_c0));
     args.d_h0 = Data<T>(d_h0);
@@ -54,16 +54,8 @@ class LstmGradOp : public RecurrentOpBase {
   }
 };
 
-// The wrapper casts 16-bit data.
-#define TFO_REGISTER_LSTM(device, OnDevice)                                 \
-  TFO_REGISTER_KERNEL_FOR("Lstm", device, LstmOp, OnDevice, float);         \
-  TFO_REGISTER_KERNEL_FOR("Lstm", device, LstmOp, OnDevice, double);        \
-  TFO_REGISTER_KERNEL_FOR("LstmGrad", device, LstmGradOp, OnDevice, float); \
-  TFO_REGISTER_KERNEL_FOR("LstmGrad", device, LstmGradOp, OnDevice, double)
-TFO_REGISTER_LSTM(::tensorflow::DEVICE_CPU, Cpu);
-#ifdef TFO_CUDA
-TFO_REGISTER_LSTM(GpuDeviceType(), Gpu);
-#endif
+TFO_REGISTER_WIDE_KERNELS("Lstm", LstmOp, );
+TFO_REGISTER_WIDE_KERNELS("LstmGrad", LstmGradOp, );
 
 }  // namespace
 }  // namespace tfo

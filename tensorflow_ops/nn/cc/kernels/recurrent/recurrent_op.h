@@ -40,18 +40,6 @@ class RecurrentOpBase : public OpKernel {
   CellActivation activation_, recurrent_activation_;
 };
 
-// Allocates output i in the place of input 0, which has its shape, unless
-// others use that.
-template <typename T>
-absl::Status TakeFirstInput(::tensorflow::OpKernelContext* ctx, int i,
-                            T** data) {
-  ::tensorflow::Tensor* output;
-  TF_RETURN_IF_ERROR(ctx->forward_input_or_allocate_output(
-      {0}, i, ctx->input(0).shape(), &output));
-  *data = Data<T>(output);
-  return absl::OkStatus();
-}
-
 }  // namespace tfo
 
 #endif  // TENSORFLOW_OPS_NN_CC_KERNELS_RECURRENT_RECURRENT_OP_H_
