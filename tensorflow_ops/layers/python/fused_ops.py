@@ -22,7 +22,9 @@ from tensorflow_ops.nn.python.ops import (
     attention,
     ctc_loss,
     deformable_attention,
+    gru,
     lstm,
+    recurrent,
     sequence_arguments,
     update_cache,
 )
@@ -146,9 +148,10 @@ def _slice_update(original, inputs, start_indices, updates):
     return tf.ensure_shape(result if axis == 1 else tf.reshape(result, shape), static)
 
 
-def _lstm(original, layer, sequences, initial_state, mask, training=False):
+def _recurrent_layer(function, original, layer, sequences, initial_state, mask, training=False, **options):
+    """Serves `inner_loop` of LSTM and GRU; function(inputs, *weights, ...) returns outputs and states."""
     del original
-    names = {getattr(keras.activations, name): name for name in get_args(lstm.Activation)}
+    names = {getattr(keras.activations, name): name for name in get_args(recurrent.Activation)}
     activations = [names.get(of) for of in (layer.activation, layer.recurrent_activation)]
     mask = mask[0] if isinstance(mask, list | tuple) else mask
     fits = None not in activations and sequences.shape.rank == 3 and (mask is None or mask.shape.rank == 2)
@@ -159,11 +162,14 @@ def _lstm(original, layer, sequences, initial_state, mask, training=False):
     if not fits or layer.recurrent_dropout or inputs.dtype not in arguments.FLOAT_DTYPES:
         return NotImplemented
     if training and layer.dropout:
-        inputs *= layer.cell.get_dropout_mask(inputs[:, 0])[:, tf.newaxis]
+        kept = layer.cell.get_dropout_mask(inputs[:, 0])
+        if isinstance(kept, list):  # of each gate: implementation=1
+            return NotImplemented
+        inputs *= kept[:, tf.newaxis]
     mask = None if mask is None else tf.cast(mask, tf.bool)
     cell = layer.cell
     weights = (x if x is None else tf.convert_to_tensor(x) for x in (cell.kernel, cell.recurrent_kernel, cell.bias))
-    outputs, h, c = lstm.lstm(
+    outputs, *states = function(
         inputs,
         *weights,
         initial_state=initial_state,
@@ -171,13 +177,23 @@ def _lstm(original, layer, sequences, initial_state, mask, training=False):
         activation=activations[0],
         recurrent_activation=activations[1],
         reverse=layer.go_backwards,
+        **options,
     )
     if layer.zero_output_for_mask and mask is not None:
         is_step = tf.reverse(mask, [1]) if layer.go_backwards else mask
         outputs = tf.where(is_step[..., tf.newaxis], outputs, tf.zeros([], outputs.dtype))
     last = outputs[:, -1]
     outputs = outputs if layer.return_sequences else last[:, tf.newaxis]
-    return last, outputs, [tf.cast(x, outputs.dtype) for x in (h, c)]
+    return last, outputs, [tf.cast(x, outputs.dtype) for x in states]
+
+
+_lstm = functools.partial(_recurrent_layer, lstm.lstm)
+
+
+def _gru(original, layer, sequences, initial_state, *args, **kwargs):
+    (state,) = tf.nest.flatten(initial_state)
+    options = kwargs | {"reset_after": layer.reset_after}
+    return _recurrent_layer(gru.gru, original, layer, sequences, state, *args, **options)
 
 
 _SCIPY_MODES = {"constant": "grid-constant", "wrap": "grid-wrap"}
@@ -347,6 +363,7 @@ _HUB_ROWS = (
 # Owners are in keras.layers.
 _LAYER_ROWS = (
     _Row("lstm", "LSTM", "inner_loop", _lstm),
+    _Row("gru", "GRU", "inner_loop", _gru),
     *(
         _Row("quantized_matmul", layer, f"_{mode}_call", method(mode))
         for layer, method, modes in (
@@ -474,7 +491,7 @@ def use_fused_ops(only: Iterable[str] | None = None) -> contextlib.ExitStack:
 
     Args:
       only: names of functions: "ctc_loss", "dot_product_attention", "slice_update",
-        "map_coordinates", "elastic_transform", "lstm", "quantized_matmul",
+        "map_coordinates", "elastic_transform", "lstm", "gru", "quantized_matmul",
         "multi_scale_deformable_attention_v2", "hungarian_assignment", "roi_align". None: all.
 
     Returns:

@@ -221,7 +221,7 @@ void CheckSizes(const Device& device) {
       for (const int64_t units : {1, 3, 16, 21}) {
         Check<T>(device, 5, 6, units, has_mask, in_place);
       }
-      Check<T>(device, 1, 4, 10, has_mask, in_place);
+      Check<T>(device, 1, 3, 40, has_mask, in_place);
       Check<T>(device, 21, 3, 7, has_mask, in_place);
       // More than one block of the products' depth.
       Check<T>(device, 3, 2, 70, has_mask, in_place);
