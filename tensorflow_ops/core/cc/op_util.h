@@ -135,6 +135,18 @@ absl::Status AllocateOutputs(::tensorflow::OpKernelContext* ctx, T**... data) {
   return status;
 }
 
+// Sets the data of output i, which has the shape of input 0: its memory if no
+// other op uses that, else new memory.
+template <typename T>
+absl::Status ForwardFirstInput(::tensorflow::OpKernelContext* ctx, int i,
+                               T** data) {
+  ::tensorflow::Tensor* output;
+  TF_RETURN_IF_ERROR(ctx->forward_input_or_allocate_output(
+      {0}, i, ctx->input(0).shape(), &output));
+  *data = Data<T>(output);
+  return absl::OkStatus();
+}
+
 // Reads a string attr as the value that `names` pairs it with. The op
 // definition lists the same strings.
 template <typename Enum>
@@ -224,24 +236,32 @@ struct DataTypeOf<BFloat16> {
           .TypeConstraint("T", ::tfo::DataTypeOf<T>::kValue) __VA_ARGS__, \
       ::tfo::CheckedKernel<Kernel<OnDevice, T>>)
 
-#define TFO_REGISTER_KERNELS_ON(op, device, Kernel, OnDevice, ...)            \
-  TFO_REGISTER_KERNEL_FOR(op, device, Kernel, OnDevice, float, __VA_ARGS__);  \
-  TFO_REGISTER_KERNEL_FOR(op, device, Kernel, OnDevice, double, __VA_ARGS__); \
-  TFO_REGISTER_KERNEL_FOR(op, device, Kernel, OnDevice, ::tfo::Half,          \
-                          __VA_ARGS__);                                       \
-  TFO_REGISTER_KERNEL_FOR(op, device, Kernel, OnDevice, ::tfo::BFloat16,      \
+#define TFO_REGISTER_WIDE_KERNELS_ON(op, device, Kernel, OnDevice, ...)      \
+  TFO_REGISTER_KERNEL_FOR(op, device, Kernel, OnDevice, float, __VA_ARGS__); \
+  TFO_REGISTER_KERNEL_FOR(op, device, Kernel, OnDevice, double, __VA_ARGS__)
+
+#define TFO_REGISTER_KERNELS_ON(op, device, Kernel, OnDevice, ...)         \
+  TFO_REGISTER_WIDE_KERNELS_ON(op, device, Kernel, OnDevice, __VA_ARGS__); \
+  TFO_REGISTER_KERNEL_FOR(op, device, Kernel, OnDevice, ::tfo::Half,       \
+                          __VA_ARGS__);                                    \
+  TFO_REGISTER_KERNEL_FOR(op, device, Kernel, OnDevice, ::tfo::BFloat16,   \
                           __VA_ARGS__)
 
 // TFO_REGISTER_KERNELS(op, Kernel, more...) registers Kernel<Device, T> for the
 // float dtypes on the CPU and, in CUDA builds, on the GPU. `more` is appended
 // to the registration: .HostMemory("output_size"). Under XLA, such inputs are
 // constants of the compiled program if their values can be known.
+// TFO_REGISTER_WIDE_KERNELS does the same for float and double, of an op whose
+// wrapper casts 16-bit data.
 // TFO_REGISTER_ANY_DTYPE_KERNELS registers Kernel<Device> for all dtypes of the
 // op. The macros with CPU in their names do the same for an op without CUDA
 // kernels.
 #define TFO_REGISTER_CPU_KERNELS(op, Kernel, ...)                           \
   TFO_REGISTER_KERNELS_ON(op, ::tensorflow::DEVICE_CPU, Kernel, ::tfo::Cpu, \
                           __VA_ARGS__)
+#define TFO_REGISTER_WIDE_CPU_KERNELS(op, Kernel, ...)               \
+  TFO_REGISTER_WIDE_KERNELS_ON(op, ::tensorflow::DEVICE_CPU, Kernel, \
+                               ::tfo::Cpu, __VA_ARGS__)
 #define TFO_REGISTER_ANY_DTYPE_CPU_KERNELS(op, Kernel, ...)                   \
   REGISTER_KERNEL_BUILDER(                                                    \
       Name("TensorflowOps>" op).Device(::tensorflow::DEVICE_CPU) __VA_ARGS__, \
@@ -251,6 +271,10 @@ struct DataTypeOf<BFloat16> {
   TFO_REGISTER_CPU_KERNELS(op, Kernel, __VA_ARGS__);                      \
   TFO_REGISTER_KERNELS_ON(op, ::tfo::GpuDeviceType(), Kernel, ::tfo::Gpu, \
                           __VA_ARGS__)
+#define TFO_REGISTER_WIDE_KERNELS(op, Kernel, ...)                             \
+  TFO_REGISTER_WIDE_CPU_KERNELS(op, Kernel, __VA_ARGS__);                      \
+  TFO_REGISTER_WIDE_KERNELS_ON(op, ::tfo::GpuDeviceType(), Kernel, ::tfo::Gpu, \
+                               __VA_ARGS__)
 #define TFO_REGISTER_ANY_DTYPE_KERNELS(op, Kernel, ...)                     \
   TFO_REGISTER_ANY_DTYPE_CPU_KERNELS(op, Kernel, __VA_ARGS__);              \
   REGISTER_KERNEL_BUILDER(                                                  \
@@ -258,6 +282,7 @@ struct DataTypeOf<BFloat16> {
       ::tfo::CheckedKernel<Kernel<::tfo::Gpu>>)
 #else
 #define TFO_REGISTER_KERNELS TFO_REGISTER_CPU_KERNELS
+#define TFO_REGISTER_WIDE_KERNELS TFO_REGISTER_WIDE_CPU_KERNELS
 #define TFO_REGISTER_ANY_DTYPE_KERNELS TFO_REGISTER_ANY_DTYPE_CPU_KERNELS
 #endif
 

@@ -430,3 +430,15 @@ def _lstm(nodes):
     gate, activation = nodes.attr("recurrent_activation"), nodes.attr("activation")
     results = _recurrent(nodes, "LSTM", order, [gate, activation, activation], bias, states, nodes.inputs[5:])
     return [*results, None, None]
+
+
+@_direct("Gru", 14, _recurrent_fits(1))
+def _gru(nodes):
+    _, _, bias, state = nodes.inputs[:4]
+    bias = nodes.Reshape(bias, nodes.ints(1, -1))
+    activations, is_after = [nodes.attr("recurrent_activation"), nodes.attr("activation")], nodes.attr("reset_after")
+    order = 0, 1, 2  # z, r, g
+    results = _recurrent(
+        nodes, "GRU", order, activations, bias, [state], nodes.inputs[4:], linear_before_reset=int(is_after)
+    )
+    return [*results, None, None]

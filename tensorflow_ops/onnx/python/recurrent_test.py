@@ -46,6 +46,27 @@ class RecurrentTest(tf.test.TestCase, parameterized.TestCase):
         self.assertIn("LSTM", used)
         self.assertNoCommonElements({"Loop", "MatMul"}, used)
 
+    @parameterized.product(
+        options=(
+            {},
+            {"reset_after": False},
+            {"reverse": True},
+            {"activation": "linear", "recurrent_activation": "hard_sigmoid"},
+        ),
+        has_mask=(False, True),
+    )
+    def test_gru(self, options, has_mask):
+        bias = _normal(2, 9) if options.get("reset_after", True) else _normal(9)
+
+        def function(x, h, *mask):
+            more = {"mask": mask[0]} if mask else {}
+            return tfo.nn.gru(x, _WEIGHTS[0][:, :9], _WEIGHTS[1][:, :9], bias, initial_state=h, **more, **options)
+
+        inputs = [_INPUTS, _STATES[0], *[_MASK] * has_mask]
+        used = onnx_testing.check(self, function, *inputs, optimize=False)
+        self.assertIn("GRU", used)
+        self.assertNoCommonElements({"Loop", "MatMul"}, used)
+
     def test_ragged_lstm_of_16_bits_from_opset_14_on(self):
         def function(x, lengths):
             return tfo.nn.lstm(tf.RaggedTensor.from_tensor(x, lengths), *_WEIGHTS).outputs.to_tensor()

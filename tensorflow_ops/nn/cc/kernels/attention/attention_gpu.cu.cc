@@ -366,19 +366,11 @@ struct Scratch {
           const Splits<Accumulator<T>>& without, void* base)
       : splits(without) {
     const int64_t sums = splits.count > 1 ? splits.count * splits.sums : 0;
-    if (args.ancestors == nullptr) {
-      // The gradient takes the same memory, and gaps there for its own.
-      key = value = nullptr;
-      bytes = sums * (args.value_depth + 1) * int64_t{sizeof(Accumulator<T>)};
-      if (base == nullptr || sums == 0) return;
-      splits.log_sum_exp = static_cast<Accumulator<T>*>(base);
-      splits.outputs = splits.log_sum_exp + sums;
-      return;
-    }
     ScratchLayout layout(base);
     layout.Reserve(&splits.log_sum_exp, sums);
     layout.Reserve(&splits.outputs, sums * args.value_depth);
-    const int64_t rows = args.key_rows * args.key_heads;
+    const int64_t rows =
+        args.ancestors != nullptr ? args.key_rows * args.key_heads : 0;
     layout.Reserve(&key, rows * args.depth);
     layout.Reserve(&value, rows * args.value_depth);
     bytes = layout.bytes();

@@ -6,6 +6,8 @@
 
 #include <algorithm>
 
+#include "tensorflow_ops/core/cc/scratch.h"
+
 namespace tfo {
 namespace {
 
@@ -370,10 +372,20 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// Calls run(width, grid, splits, query_sums) for ToKeys.
+// Reserves the terms of each query, which come first in scratch memory.
+template <typename T>
+Terms<Accumulator<T>>* ReserveTerms(const AttentionOperands<T>& args,
+                                    ScratchLayout* layout) {
+  Terms<Accumulator<T>>* terms;
+  layout->Reserve(&terms, SumsOf(args));
+  return terms;
+}
+
+// Calls run(width, grid, splits, query_sums) for ToKeys, after reserving the
+// arrays of the last two.
 template <typename T, typename Run>
 Error WithToKeys(const AttentionGradArgs<T>& args, bool deterministic,
-                 const Run& run) {
+                 ScratchLayout* layout, const Run& run) {
   const int64_t wider =
       args.depth > args.value_depth ? args.depth : args.value_depth;
   return WithWidth<T>(wider, [&](auto width) {
@@ -381,7 +393,7 @@ Error WithToKeys(const AttentionGradArgs<T>& args, bool deterministic,
       return GridOf(args.batch, args.key_heads, args.keys,
                     PartsOf(wider, width), false, splits);
     };
-    const auto splits = HeadSplitsOf(args, grid_of(1).blocks);
+    auto splits = HeadSplitsOf(args, grid_of(1).blocks);
     const Grid grid = grid_of(splits.count);
     QuerySums<Accumulator<T>> query_sums = {};
     // A product more by the blocks of keys, or three by those of queries, which
@@ -395,37 +407,32 @@ Error WithToKeys(const AttentionGradArgs<T>& args, bool deterministic,
       query_sums.tiles = args.query_rows / kRows + args.batch;
       query_sums.fragments = static_cast<int>(DivideUp(args.depth, 8));
     }
+    layout->Reserve(&query_sums.first, query_sums.size(args.heads));
+    if (splits.count > 1) {
+      const int64_t rows = splits.count * args.key_rows * args.key_heads;
+      layout->Reserve(&splits.d_key, rows * args.depth);
+      layout->Reserve(&splits.d_value, rows * args.value_depth);
+    }
     return run(width, grid, splits, query_sums);
   });
-}
-
-// Terms in scratch memory; packs are aligned after them.
-template <typename T>
-int64_t SizeOfTerms(const AttentionOperands<T>& args) {
-  return DivideUp(SumsOf(args), 2) * 4;
 }
 
 template <typename T>
 Error EnqueueToOperands(const Gpu& gpu, const AttentionGradArgs<T>& args,
                         const Options& options,
-                        const Terms<Accumulator<T>>* terms) {
+                        const Terms<Accumulator<T>>* terms,
+                        ScratchLayout* layout) {
   using C = Accumulator<T>;
   QuerySums<C> to_queries = {};
   const Error error = WithToKeys(
-      args, gpu.deterministic,
+      args, gpu.deterministic, layout,
       [&](auto width, const Grid& grid, auto splits, auto query_sums) {
         const int64_t d_keys = args.key_rows * args.key_heads * args.depth;
         const int64_t d_values =
             args.key_rows * args.key_heads * args.value_depth;
-        const int64_t sums = query_sums.size(args.heads);
-        C* const after_terms = static_cast<C*>(gpu.scratch) + SizeOfTerms(args);
-        if (sums > 0) query_sums.first = after_terms;
-        if (splits.count > 1) {
-          splits.d_key = after_terms + sums;
-          splits.d_value = splits.d_key + splits.count * d_keys;
-        }
         to_queries = query_sums;
-        Error error = EnqueueZeros(gpu, query_sums.first, sums * sizeof(C));
+        Error error = EnqueueZeros(gpu, query_sums.first,
+                                   query_sums.size(args.heads) * sizeof(C));
         if (error != nullptr) return error;
         error = Launch(gpu, GridSize(grid.blocks), kThreads, ToKeys<T, width>,
                        args, options, grid, terms, splits, query_sums);
@@ -454,25 +461,21 @@ Error EnqueueToOperands(const Gpu& gpu, const AttentionGradArgs<T>& args,
 template <typename T>
 int64_t AttentionGradScratchBytes(const AttentionGradArgs<T>& args,
                                   bool deterministic) {
-  int64_t values = SizeOfTerms(args);
-  WithToKeys(args, deterministic,
-             [&](auto, const Grid&, const auto& splits,
-                 const auto& query_sums) -> Error {
-               values += query_sums.size(args.heads);
-               if (splits.count > 1) {
-                 values += splits.count * args.key_rows * args.key_heads *
-                           (args.depth + args.value_depth);
-               }
+  ScratchLayout layout(nullptr);
+  ReserveTerms(args, &layout);
+  WithToKeys(args, deterministic, &layout,
+             [](auto, const Grid&, const auto&, const auto&) -> Error {
                return nullptr;
              });
-  return values * int64_t{sizeof(Accumulator<T>)};
+  return layout.bytes();
 }
 
 template <typename T>
 Error AttentionGrad(const Gpu& gpu, const AttentionGradArgs<T>& args) {
   using C = Accumulator<T>;
   if (!FitsInts(args)) return kTooLarge;
-  auto* const terms = static_cast<Terms<C>*>(gpu.scratch);
+  ScratchLayout layout(gpu.scratch);
+  Terms<C>* const terms = ReserveTerms(args, &layout);
   Options options = OptionsOf(args);
   options.value_depth_packs &=
       FitsPacks<kPackSize<T>>(args.value_depth, args.d_output);
@@ -485,7 +488,7 @@ Error AttentionGrad(const Gpu& gpu, const AttentionGradArgs<T>& args) {
   const Terms<C>* const found = terms;
   if (error == nullptr && (args.d_query != nullptr || args.d_key != nullptr ||
                            args.d_value != nullptr)) {
-    error = EnqueueToOperands(gpu, args, options, found);
+    error = EnqueueToOperands(gpu, args, options, found, &layout);
   }
   if (error == nullptr && args.d_bias != nullptr) {
     error = EnqueueBiasGrad(gpu, args, options, found);

@@ -27,10 +27,7 @@ class UpdateCacheOp : public OpKernel {
     args.cache = Data<char>(ctx->input(0));
     args.rows = Data<char>(rows);
     args.positions = Data<int32_t>(positions);
-    Tensor* output;
-    OP_REQUIRES_OK(
-        ctx, ctx->forward_input_or_allocate_output({0}, 0, shape, &output));
-    args.output = Data<char>(output);
+    OP_REQUIRES_OK(ctx, ForwardFirstInput(ctx, 0, &args.output));
     if constexpr (std::is_same_v<Device, Cpu>) {
       int64_t bad;
       OP_REQUIRES_OK(ctx,

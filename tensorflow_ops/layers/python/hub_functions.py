@@ -1,0 +1,61 @@
+"""What functions of keras-hub compute, by ops of this package: for the switch.
+
+Each takes the original and its arguments, and returns NotImplemented where they do not fit.
+"""
+
+import numpy as np
+import tensorflow as tf
+
+from tensorflow_ops.core.python import arguments
+from tensorflow_ops.detection.python.ops import assignment
+from tensorflow_ops.detection.python.ops.roi_align import roi_align as fused_roi_align
+from tensorflow_ops.nn.python.ops import deformable_attention
+
+
+def multi_scale_deformable_attention(
+    original,
+    value,
+    dynamic_spatial_shapes,
+    sampling_locations,
+    attention_weights,
+    num_points,
+    slice_sizes,
+    spatial_shapes,
+    num_levels,
+    num_queries,
+    method="default",
+):
+    del original, dynamic_spatial_shapes, slice_sizes, num_queries
+    is_known = spatial_shapes is not None and len(spatial_shapes) == num_levels
+    value, locations, weights = map(tf.convert_to_tensor, (value, sampling_locations, attention_weights))
+    if method != "default" or not is_known or locations.shape.rank != 5 or value.dtype not in arguments.FLOAT_DTYPES:
+        return NotImplemented
+    return deformable_attention.multiscale_deformable_attention(
+        value, spatial_shapes, locations, weights, num_points=list(num_points)
+    )
+
+
+def roi_align(original, feature_maps, rois, output_size, height, width, hidden_dim, spatial_scale=1.0, aligned=False):
+    del original, height, width, hidden_dim
+    features, rois = map(tf.convert_to_tensor, (feature_maps, rois))
+    if features.dtype not in arguments.FLOAT_DTYPES:
+        return NotImplemented
+    return fused_roi_align(
+        features,
+        tf.cast(rois[:, 1:], tf.float32),
+        tf.cast(rois[:, 0], tf.int32),
+        output_size,
+        spatial_scale=spatial_scale,
+        aligned=aligned,
+    )
+
+
+def hungarian_assignment(original, cost_matrix, num_queries):
+    del original
+    costs = tf.convert_to_tensor(cost_matrix)
+    fits = costs.shape.rank == 2 and costs.shape[0] in (None, num_queries)
+    if not fits or costs.dtype not in arguments.FLOAT_DTYPES:
+        return NotImplemented
+    # Columns of 1e9 are padding.
+    columns = assignment.linear_sum_assignment(tf.where(costs < 1e9, costs, np.inf)).columns
+    return tf.range(num_queries), tf.maximum(columns, 0), columns >= 0

@@ -1,0 +1,157 @@
+"""What functions of Keras compute, by ops of this package: for the switch.
+
+Each takes the original and its arguments, and returns NotImplemented where they do not fit.
+"""
+
+from numbers import Integral, Real
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tensorflow_ops.core.python import arguments
+from tensorflow_ops.image.python.ops import warps
+from tensorflow_ops.nn.python.ops import attention, sequence_arguments, update_cache
+from tensorflow_ops.nn.python.ops.ctc_loss import ctc_loss as fused_ctc_loss
+
+
+def dot_product_attention(
+    original, query, key, value, bias=None, mask=None, scale=None, is_causal=False, flash_attention=None, **others
+):
+    del original, flash_attention, others
+    query, key, value = map(tf.convert_to_tensor, (query, key, value))
+    is_fused = (
+        all(tensor.shape.rank == 4 and tensor.dtype == query.dtype for tensor in (query, key, value))
+        and query.dtype in arguments.FLOAT_DTYPES
+        and (scale is None or isinstance(scale, Real))
+    )
+    if not is_fused:
+        return NotImplemented
+    # Keras takes arrays of other dtypes.
+    mask = None if mask is None else tf.cast(mask, tf.bool)
+    bias = None if bias is None else tf.cast(bias, query.dtype)
+    # It aligns the first query with the first key.
+    return attention.attention(
+        query, key, value, mask=mask, bias=bias, causal=bool(is_causal), query_offset=0, scale=scale
+    )
+
+
+# What tf.nn.ctc_loss takes for the logarithm of 0.
+_CTC_INFINITY = -np.log(1e-307)
+
+
+def ctc_loss(original, target, output, target_length, output_length, mask_index=0):
+    labels, logits = map(keras.ops.convert_to_tensor, (target, output))
+    is_dense = isinstance(labels, tf.Tensor) and isinstance(logits, tf.Tensor)
+    ranks = labels.shape.rank, logits.shape.rank
+    if not is_dense or ranks != (2, 3) or not isinstance(mask_index, Integral) or mask_index < -1:
+        return NotImplemented
+    if logits.dtype not in arguments.FLOAT_DTYPES:
+        logits = tf.cast(logits, keras.backend.result_type(logits.dtype, "float32"))
+    labels, label_lengths, logit_lengths = (tf.cast(x, tf.int32) for x in (labels, target_length, output_length))
+    width, (_, frames, classes) = tf.shape(labels)[1], tf.unstack(tf.shape(logits))
+    is_label = (labels >= 0) & (labels < classes)
+    is_label &= tf.not_equal(labels, sequence_arguments.blank_class(mask_index, logits))
+    are_labels = tf.reduce_all(is_label | ~tf.sequence_mask(label_lengths, width))
+    for lengths, end in ((label_lengths, width), (logit_lengths, frames)):
+        are_labels &= tf.reduce_all((lengths >= 0) & (lengths <= end))
+
+    def fused():
+        loss = fused_ctc_loss(labels, logits, label_lengths, logit_lengths, blank_index=mask_index)
+        # One example without a path must not end a training that Keras continues. Its gradient is 0.
+        return tf.where(tf.math.is_inf(loss), tf.constant(_CTC_INFINITY, loss.dtype), loss)
+
+    # Keras takes blanks, and numbers that are no class, for labels; ours refuses them.
+    return tf.cond(are_labels, fused, lambda: original(target, output, target_length, output_length, mask_index))
+
+
+def slice_update(original, inputs, start_indices, updates):
+    del original
+    cache, rows = map(tf.convert_to_tensor, (inputs, updates))
+    is_list = isinstance(start_indices, list | tuple)
+    rank = cache.shape.rank
+    if not is_list or rank is None or rows.shape.rank != rank or rows.dtype != cache.dtype:
+        return NotImplemented
+
+    def is_whole(axis):
+        sizes = cache.shape[axis], rows.shape[axis]
+        # A batch of unknown size is that of the updates.
+        has_size = sizes[0] == sizes[1] and (axis == 0 or sizes[0] is not None)
+        return has_size and arguments.static_value(start_indices[axis]) == 0
+
+    axes = [axis for axis in range(rank) if not is_whole(axis)]
+    if len(axes) != 1 or not (cache.dtype.is_bool or cache.dtype.is_floating or cache.dtype.is_integer):
+        return NotImplemented
+    (axis,) = axes
+    static = cache.shape
+    shape, count = tf.shape(cache), tf.shape(rows)[axis]
+    start = tf.convert_to_tensor(start_indices[axis])
+    # As Keras, it clamps.
+    start = tf.clip_by_value(start, 0, tf.cast(shape[axis] - count, start.dtype))
+    if axis != 1:
+        outer, inner = (tf.reduce_prod(sizes) for sizes in (shape[:axis], shape[axis + 1 :]))
+        cache, rows = (tf.reshape(x, [outer, size, inner]) for x, size in ((cache, shape[axis]), (rows, count)))
+    result = update_cache.update_cache(cache, rows, start)
+    return tf.ensure_shape(result if axis == 1 else tf.reshape(result, shape), static)
+
+
+_SCIPY_MODES = {"constant": "grid-constant", "wrap": "grid-wrap"}
+
+
+def _warp_options(order, fill_mode, fill_value):
+    """Returns options of map_coordinates, or None where it has none for Keras's."""
+    options = {"order": order, "fill_mode": _SCIPY_MODES.get(fill_mode, fill_mode), "fill_value": fill_value}
+    is_keras = fill_mode in ("constant", "nearest", "wrap", "mirror", "reflect")
+    try:
+        return options if is_keras and warps.attributes(**options) else None
+    except ValueError:
+        return None
+
+
+def map_coordinates(original, inputs, coordinates, order, fill_mode="constant", fill_value=0.0):
+    del original
+    image, places = map(tf.convert_to_tensor, (inputs, coordinates))
+    options = _warp_options(order, fill_mode, fill_value)
+    is_of_planes = image.shape.rank == 2 and (places.shape.rank or 0) >= 2 and places.shape[0] == 2
+    is_integer = image.dtype.is_integer
+    has_kernel = places.dtype in arguments.FLOAT_DTYPES and (is_integer or image.dtype in arguments.FLOAT_DTYPES)
+    if options is None or not is_of_planes or not has_kernel or (is_integer and fill_value % 1):
+        return NotImplemented
+    # Keras computes in the places' dtype.
+    is_cast = is_integer or places.dtype == tf.float64
+    images = tf.cast(image, arguments.at_least_float32(places.dtype) if is_cast else image.dtype)
+    samples = warps.map_coordinates(
+        images[tf.newaxis, ..., tf.newaxis], tf.stack(tf.unstack(places), -1)[tf.newaxis], **options
+    )[0, ..., 0]
+    return tf.cast(tf.round(samples) if is_integer else samples, image.dtype)
+
+
+def elastic_transform(
+    original,
+    images,
+    alpha=20.0,
+    sigma=5.0,
+    interpolation="bilinear",
+    fill_mode="reflect",
+    fill_value=0.0,
+    seed=None,
+    data_format=None,
+):
+    del original
+    from keras.src.random.seed_generator import draw_seed  # private: after check_keras
+
+    images = tf.convert_to_tensor(images)
+    dtype, rank = images.dtype, images.shape.rank
+    options = _warp_options({"nearest": 0, "bilinear": 1}.get(interpolation), fill_mode, fill_value)
+    if options is None or rank not in (3, 4) or dtype not in arguments.FLOAT_DTYPES:
+        return NotImplemented
+    has_channels_first = (data_format or keras.config.image_data_format()) == "channels_first"
+    images = images if rank == 4 else images[tf.newaxis]
+    images = tf.transpose(images, [0, 2, 3, 1]) if has_channels_first else images
+    wide = arguments.at_least_float32(dtype)
+    alpha, sigma = (keras.ops.convert_to_tensor(number, wide) for number in (alpha, sigma))
+    # Keras draws both axes from one seed.
+    noise = tf.random.stateless_normal(tf.shape(images)[:3], draw_seed(seed), dtype=dtype)
+    moved = warps.displaced(images, tf.cast(noise, wide)[tf.newaxis], alpha, sigma, warps.attributes(**options))
+    moved = tf.transpose(moved, [0, 3, 1, 2]) if has_channels_first else moved
+    return moved if rank == 4 else moved[0]
