@@ -57,3 +57,25 @@ def lstm_training():
     """Lstm with the gradients to its weights. The floor is that of the products outside of the op."""
     for sizes in ((1, 50, 128, 256), (32, 400, 14, 80), (64, 100, 128, 256), (16, 200, 256, 512)):
         yield _lstm(*sizes, (1, 2, 3))
+
+
+def _curve(axis, sizes):
+    """Yields cases over a size of a layer: without gradient, with those to its weights."""
+    for kind, to in (("inference", ()), ("training", (1, 2, 3))):
+        for size in sizes:
+            layer = {"batch": 16, "steps": 100, "features": 64, "units": 128, axis: size}
+            case = _lstm(*layer.values(), to)
+            case.where = {"lstm": kind, axis: size}
+            yield case
+
+
+@table(axis="batch")
+def lstm_over_batch():
+    """Sequences of 100 steps and 64 features, 128 units."""
+    yield from _curve("batch", (1, 2, 4, 8, 16, 32, 64))
+
+
+@table(axis="units")
+def lstm_over_units():
+    """16 sequences of 100 steps and 64 features."""
+    yield from _curve("units", (16, 32, 64, 128, 256, 512))

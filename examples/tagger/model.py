@@ -9,8 +9,8 @@ import tensorflow as tf
 
 import tensorflow_ops as tfo
 
-WINDOW = 21  # days that the larger network sees for each tag
-LEARNING_RATES = {"table": 0.1, "window": 0.01}
+UNITS = 16  # in each direction
+LEARNING_RATES = {"table": 0.1, "LSTM": 0.01}
 
 
 class Tagged(NamedTuple):
@@ -23,15 +23,15 @@ class Tagged(NamedTuple):
 def build(network: str, crf: bool, steps: int) -> keras.Model:
     """Returns a compiled model from weather [N, T] to scores of tags [N, T, tags]; its labels are padded with -1.
 
-    The network "table" has a score for each weather and tag, so it sees one day. "window"
-    sees 21 days.
+    The network "table" has a score for each weather and tag, so it sees one day. "LSTM" sees
+    the whole record.
     """
     model = keras.Sequential([keras.Input([None], dtype="int32")])
     if network == "table":
         model.add(keras.layers.Embedding(1 + len(data.WEATHERS), len(data.SEASONS)))
     else:
-        model.add(keras.layers.Embedding(1 + len(data.WEATHERS), 8))
-        model.add(keras.layers.Conv1D(32, WINDOW, padding="same", activation="relu"))
+        model.add(keras.layers.Embedding(1 + len(data.WEATHERS), 8, mask_zero=True))
+        model.add(keras.layers.Bidirectional(keras.layers.LSTM(UNITS, return_sequences=True)))
         model.add(keras.layers.Dense(len(data.SEASONS)))
     if crf:
         model.add(tfo.layers.CRF(len(data.SEASONS)))

@@ -2,8 +2,8 @@
 
 from tensorflow_ops.nn.python.ops import (  # noqa: F401  (register gradients and vectorization)
     crf_grad,
-    lstm_grad,
     nn_grad,
+    recurrent_grad,
     sequence_grad,
 )
 from tensorflow_ops.nn.python.ops.attention import attention
@@ -18,6 +18,7 @@ from tensorflow_ops.nn.python.ops.decode_attention import decode_attention
 from tensorflow_ops.nn.python.ops.deform_conv import deform_conv2d
 from tensorflow_ops.nn.python.ops.deformable_attention import multiscale_deformable_attention
 from tensorflow_ops.nn.python.ops.gaussian_kl import gaussian_kl
+from tensorflow_ops.nn.python.ops.gru import GRU, gru
 from tensorflow_ops.nn.python.ops.linear_cross_entropy import linear_cross_entropy
 from tensorflow_ops.nn.python.ops.lstm import LSTM, lstm
 from tensorflow_ops.nn.python.ops.quantized_matmul import quantized_matmul
@@ -26,6 +27,7 @@ from tensorflow_ops.nn.python.ops.softmax import log_prob_from_logits, softmax, 
 from tensorflow_ops.nn.python.ops.update_cache import update_cache
 
 __all__ = [
+    "GRU",
     "LSTM",
     "CrfDecode",
     "attention",
@@ -36,6 +38,7 @@ __all__ = [
     "decode_attention",
     "deform_conv2d",
     "gaussian_kl",
+    "gru",
     "label_log_prob",
     "linear_cross_entropy",
     "log_prob_from_logits",

@@ -42,6 +42,7 @@ WITH_PADDING = {
     "nn.attention": lambda of: tfo.nn.attention(
         *(x[:, :, tf.newaxis] for x in (of.frames, of.x, of.x)), mask=of.mask[:, tf.newaxis, tf.newaxis]
     ),
+    "nn.gru": lambda of: tfo.nn.gru(of.x, _GATES[:, :12], _GATES[:, :12], mask=of.mask).h,
     "nn.lstm": lambda of: tfo.nn.lstm(of.x, _GATES, _GATES, mask=of.mask).h,
     "losses.CRF": lambda of: tfo.losses.CRF(reduction=None)(of.labels, _CRF(of.x)),
     "losses.CTC": lambda of: tfo.losses.CTC(reduction=None)(of.labels, of.frames),

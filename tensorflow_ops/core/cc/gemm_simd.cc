@@ -69,31 +69,40 @@ TFO_INLINE V MulAddPacks(V a, V b, V c) {
   return MulAdd(a, b, c);
 }
 
-// kCount rows of c, two vectors wide. a[m * kRowStep + k * kDepthStep] is the
-// pack of row m.
-template <int kCount, int64_t kRowStep, int64_t kDepthStep, typename P>
-TFO_INLINE void MultiplyRows(const P* a, int64_t depth, const P* panel,
+// kCount rows of c, kPanels panels of two vectors wide. a[m * kRowStep + k *
+// kDepthStep] is the pack of row m.
+template <int kCount, int kPanels, int64_t kRowStep, int64_t kDepthStep,
+          typename P>
+TFO_INLINE void MultiplyRows(const P* a, int64_t depth, const P* panels,
                              bool add, Accumulator<P>* c, int64_t c_stride) {
   using Vector = typename Lanes<P>::Vector;
-  constexpr int kLanes = Lanes<P>::kCount;
-  Vector sums[kCount][2] = {};
+  constexpr int kLanes = Lanes<P>::kCount, kVectors = 2 * kPanels;
+  Vector sums[kCount][kVectors] = {};
   for (int64_t k = 0; k < depth; ++k) {
-    const auto b0 = LoadPacks(panel), b1 = LoadPacks(panel + kLanes);
+    decltype(LoadPacks(panels)) b[kVectors];
+#pragma GCC unroll 16
+    for (int v = 0; v < kVectors; ++v) {
+      b[v] = LoadPacks(panels + (v / 2 * depth * 2 + v % 2) * kLanes);
+    }
 #pragma GCC unroll 16
     for (int m = 0; m < kCount; ++m) {
       const auto value = BroadcastPack(a[m * kRowStep]);
-      sums[m][0] = MulAddPacks(value, b0, sums[m][0]);
-      sums[m][1] = MulAddPacks(value, b1, sums[m][1]);
+#pragma GCC unroll 16
+      for (int v = 0; v < kVectors; ++v) {
+        sums[m][v] = MulAddPacks(value, b[v], sums[m][v]);
+      }
     }
-    panel += 2 * kLanes;
+    panels += 2 * kLanes;
     a += kDepthStep;
   }
   // Added last: errors grow with the blocks, not with the depth of all.
 #pragma GCC unroll 16
   for (int m = 0; m < kCount; ++m) {
-    Accumulator<P>* const to = c + m * c_stride;
-    Store(add ? Load(to) + sums[m][0] : sums[m][0], to);
-    Store(add ? Load(to + kLanes) + sums[m][1] : sums[m][1], to + kLanes);
+#pragma GCC unroll 16
+    for (int v = 0; v < kVectors; ++v) {
+      Accumulator<P>* const to = c + m * c_stride + v * kLanes;
+      Store(add ? Load(to) + sums[m][v] : sums[m][v], to);
+    }
   }
 }
 
@@ -102,15 +111,24 @@ TFO_INLINE void Multiply(const P* a, int64_t rows, int64_t depth,
                          const P* panels, int64_t columns, bool add,
                          Accumulator<P>* c, int64_t c_stride) {
   constexpr int kColumns = 2 * Lanes<P>::kCount;
+  int64_t j = 0;
+  // Four panels: the two sums of one would wait for the latency of additions.
+  for (; rows == 1 && j + 4 * kColumns <= columns; j += 4 * kColumns) {
+    MultiplyRows<1, 4, kRowStep, kDepthStep>(a, depth, panels + j * depth, add,
+                                             c + j, c_stride);
+  }
   // A panel stays in the L1 cache while all rows pass.
-  for (int64_t j = 0; j < columns; j += kColumns) {
+  for (; j < columns; j += kColumns) {
     const P* const panel = panels + j * depth;
     const auto run = [&](auto count, int64_t m) {
-      MultiplyRows<decltype(count)::kValue, kRowStep, kDepthStep>(
+      MultiplyRows<decltype(count)::kValue, 1, kRowStep, kDepthStep>(
           a + m * kRowStep, depth, panel, add, c + m * c_stride + j, c_stride);
     };
     int64_t m = 0;
-    for (; m + kRows <= rows; m += kRows) run(Constant<kRows>(), m);
+    // Two rows take the time of four, so kRows + 2 are fours.
+    for (; m + kRows <= rows && m + kRows + 2 != rows; m += kRows) {
+      run(Constant<kRows>(), m);
+    }
     for (; m + 4 <= rows; m += 4) run(Constant<4>(), m);
     for (; m + 2 <= rows; m += 2) run(Constant<2>(), m);
     for (; m < rows; ++m) run(Constant<1>(), m);

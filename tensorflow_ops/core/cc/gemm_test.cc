@@ -112,7 +112,8 @@ void Check(const Sizes& sizes, bool transposed_a, bool transposed_b, bool add,
 TFO_TEST(Gemm, TilesEqualDoubleLoops) {
   for (const Sizes& sizes :
        {Sizes{1, 1, 1}, Sizes{14, 3, 32}, Sizes{6, 5, 16}, Sizes{33, 256, 65},
-        Sizes{97, 40, 31}, Sizes{3, 0, 40}, Sizes{0, 4, 5}}) {
+        Sizes{97, 40, 31}, Sizes{3, 0, 40}, Sizes{0, 4, 5}, Sizes{1, 21, 300},
+        Sizes{8, 5, 40}, Sizes{16, 5, 40}}) {
     for (int options = 0; options < 8; ++options) {
       const bool a = options & 1, b = options & 2, add = options & 4;
       Check<float>(sizes, a, b, add);

@@ -16,6 +16,7 @@ _MODULES = (
     "nn",
     "nn_attention",
     "nn_deformable",
+    "nn_gru",
     "nn_lstm",
     "nn_quantized",
     "nn_sequences",

@@ -6,7 +6,7 @@ from tensorflow_ops.export.python.compositions import composition
 from tensorflow_ops.export.python.nn import expand, zero_if
 from tensorflow_ops.export.python.nn_sequences import loop, with_row
 
-_ACTIVATIONS = {
+ACTIVATIONS = {
     b"tanh": tf.tanh,
     b"sigmoid": tf.sigmoid,
     b"relu": tf.nn.relu,
@@ -17,7 +17,7 @@ _ACTIVATIONS = {
 
 @composition("Lstm", [4, 3, 2, 2, 2, 2])
 def _lstm(gate_inputs, recurrent_kernel, bias, h0, c0, mask, *, activation, recurrent_activation):
-    activate, open_gate = (_ACTIVATIONS[tf.compat.as_bytes(name)] for name in (activation, recurrent_activation))
+    activate, open_gate = (ACTIVATIONS[tf.compat.as_bytes(name)] for name in (activation, recurrent_activation))
     units = tf.shape(recurrent_kernel)[0]
     weights = tf.reshape(recurrent_kernel, [units, 4 * units])
 

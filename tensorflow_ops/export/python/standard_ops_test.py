@@ -172,6 +172,40 @@ class ToStandardOpsTest(tf.test.TestCase, parameterized.TestCase):
         (pooled,) = signature(**arguments).values()
         self.assertAllClose(pooled, head.pool(**arguments), 1e-4, 1e-4)
 
+    @parameterized.named_parameters(
+        ("all", 3, [2, 5, 3], {}),
+        ("batch_of_any_size", 0, [None, 5, 3], {}),
+        ("relu", 0, [2, 5, 3], {"activation": "relu"}),
+        ("hard_sigmoid", 0, [2, 5, 3], {"recurrent_activation": "hard_sigmoid"}),
+        ("mask", 0, [2, 5, 3], {"mask": np.array([[1, 0, 1, 1, 0], [0, 1, 0, 0, 0]]) > 0}),
+        ("c_is_read", 2, [2, 5, 3], {}, "c"),
+    )
+    def test_lstm_in_litert(self, operators, shape, options, result="h"):
+        """A layer of two directions, and one behind it: in LiteRT they are operators, or loops."""
+        weights = [[_RNG.normal(size=size) for size in ([d, 4 * u], [u, 4 * u], [4 * u])] for d, u in ((3, 4), (8, 2))]
+
+        @tf.function(input_signature=[tf.TensorSpec(shape, name="x")])
+        def function(x):
+            forward = tfo.nn.lstm(x, *weights[0], **options).outputs
+            backward = tfo.nn.lstm(x, *weights[0], reverse=True, **options).outputs
+            both = tf.concat([forward, tf.reverse(backward, [1])], -1)
+            return getattr(tfo.nn.lstm(both, *weights[1], **options), result)
+
+        module, model, standard = tf.Module(), self._folder("lstm"), self._folder("standard")
+        module.layers = function
+        tf.saved_model.save(module, model, function)
+        tfo.export.to_standard_ops(model, standard)
+        x = _RNG.normal(size=[2, 5, 3]).astype(np.float32)
+        expected, loaded = function(x), tf.saved_model.load(standard)
+        self.assertAllClose(loaded.layers(x), expected, 1e-5, 1e-5)
+        converter = tf.lite.TFLiteConverter.from_saved_model(standard)
+        converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS]
+        interpreter = tf.lite.Interpreter(model_content=converter.convert())
+        (found,) = interpreter.get_signature_runner()(x=x).values()
+        self.assertAllClose(found, expected, 1e-5, 1e-5)
+        used = [details["op_name"] for details in interpreter._get_ops_details()]
+        self.assertEqual((used.count("UNIDIRECTIONAL_SEQUENCE_LSTM"), used.count("WHILE")), (operators, 3 - operators))
+
     def test_functions_of_both_keep_apart(self):
         """The model's loops have the names that those of compositions have when they are traced in a new process."""
         script = """

@@ -7,14 +7,12 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterable
-from typing import NamedTuple, get_args
+from typing import NamedTuple
 
 import keras
-import tensorflow as tf
 
-from tensorflow_ops.core.python import arguments, autograph, library
-from tensorflow_ops.layers.python import hub_functions, keras_functions, quantized_layers
-from tensorflow_ops.nn.python.ops import lstm
+from tensorflow_ops.core.python import autograph, library
+from tensorflow_ops.layers.python import hub_functions, keras_functions, quantized_layers, recurrent_layers
 
 # The minors whose private functions are known. To add one, `pip install --no-deps --target FOLDER keras==3.MINOR.*`,
 # and run attention_layers_test.py and fused_ops_test.py with FOLDER first in PYTHONPATH. From 3.16, Keras's backend has
@@ -50,40 +48,6 @@ def _hub_is_known():
         stacklevel=3,
     )
     return False
-
-
-def _lstm(original, layer, sequences, initial_state, mask, training=False):
-    del original
-    names = {getattr(keras.activations, name): name for name in get_args(lstm.Activation)}
-    activations = [names.get(of) for of in (layer.activation, layer.recurrent_activation)]
-    mask = mask[0] if isinstance(mask, list | tuple) else mask
-    fits = None not in activations and sequences.shape.rank == 3 and (mask is None or mask.shape.rank == 2)
-    # Unrolled, Keras masks the outputs of a layer that goes backward by other steps. cuDNN is faster than ours.
-    if layer.unroll or layer.use_cudnn is True or tf.config.list_logical_devices("GPU"):
-        return NotImplemented
-    inputs = tf.convert_to_tensor(sequences)
-    if not fits or layer.recurrent_dropout or inputs.dtype not in arguments.FLOAT_DTYPES:
-        return NotImplemented
-    if training and layer.dropout:
-        inputs *= layer.cell.get_dropout_mask(inputs[:, 0])[:, tf.newaxis]
-    mask = None if mask is None else tf.cast(mask, tf.bool)
-    cell = layer.cell
-    weights = (x if x is None else tf.convert_to_tensor(x) for x in (cell.kernel, cell.recurrent_kernel, cell.bias))
-    outputs, h, c = lstm.lstm(
-        inputs,
-        *weights,
-        initial_state=initial_state,
-        mask=mask,
-        activation=activations[0],
-        recurrent_activation=activations[1],
-        reverse=layer.go_backwards,
-    )
-    if layer.zero_output_for_mask and mask is not None:
-        is_step = tf.reverse(mask, [1]) if layer.go_backwards else mask
-        outputs = tf.where(is_step[..., tf.newaxis], outputs, tf.zeros([], outputs.dtype))
-    last = outputs[:, -1]
-    outputs = outputs if layer.return_sequences else last[:, tf.newaxis]
-    return last, outputs, [tf.cast(x, outputs.dtype) for x in (h, c)]
 
 
 def _is_available():
@@ -141,7 +105,8 @@ _HUB_ROWS = (
 )
 # Owners are in keras.layers.
 _LAYER_ROWS = (
-    _Row("lstm", "LSTM", "inner_loop", _lstm),
+    _Row("lstm", "LSTM", "inner_loop", recurrent_layers.lstm),
+    _Row("gru", "GRU", "inner_loop", recurrent_layers.gru),
     *(
         _Row("quantized_matmul", layer, f"_{mode}_call", method(mode))
         for layer, method, modes in (
@@ -269,7 +234,7 @@ def use_fused_ops(only: Iterable[str] | None = None) -> contextlib.ExitStack:
 
     Args:
       only: names of functions: "ctc_loss", "dot_product_attention", "slice_update",
-        "map_coordinates", "elastic_transform", "lstm", "quantized_matmul",
+        "map_coordinates", "elastic_transform", "lstm", "gru", "quantized_matmul",
         "multi_scale_deformable_attention_v2", "hungarian_assignment", "roi_align". None: all.
 
     Returns:

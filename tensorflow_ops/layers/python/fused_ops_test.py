@@ -332,7 +332,7 @@ class SliceUpdateTest(tf.test.TestCase):
         self.assertAllEqual(d_cache, np.repeat([1, 1, 1, 0, 1], 6).reshape(1, 5, 2, 3) * np.ones_like(cache))
 
 
-class LstmTest(tf.test.TestCase, parameterized.TestCase):
+class RecurrentTest(tf.test.TestCase, parameterized.TestCase):
     def _results(self, layer, x, mask, training=False):
         """Returns results of the layer and gradients to inputs and weights."""
         with tf.GradientTape() as tape:
@@ -342,54 +342,67 @@ class LstmTest(tf.test.TestCase, parameterized.TestCase):
         return results, tape.gradient(loss, [x, *(v.value for v in layer.trainable_variables)])
 
     @parameterized.product(
-        options=(
-            {},
-            {"return_sequences": True},
-            {"return_sequences": True, "return_state": True, "go_backwards": True},
-            {"stateful": True, "return_state": True, "use_bias": False},
-            {"activation": "relu", "recurrent_activation": "hard_sigmoid"},
-            {"activation": "linear", "dtype": "mixed_bfloat16"},
+        kind_and_options=(
+            *(
+                (kind, options)
+                for kind in ("LSTM", "GRU")
+                for options in (
+                    {},
+                    {"return_sequences": True},
+                    {"return_sequences": True, "return_state": True, "go_backwards": True},
+                    {"stateful": True, "return_state": True, "use_bias": False},
+                    {"activation": "relu", "recurrent_activation": "hard_sigmoid"},
+                    {"activation": "linear", "dtype": "mixed_bfloat16"},
+                )
+            ),
+            ("GRU", {"reset_after": False, "return_sequences": True}),
         ),
         has_mask=(False, True),
         is_bidirectional=(False, True),
     )
-    def test_is_keras_layer(self, options, has_mask, is_bidirectional):
+    def test_is_keras_layer(self, kind_and_options, has_mask, is_bidirectional):
+        kind, options = kind_and_options
         x = tf.constant(_normal(4, 6, 3))
         steps = [1, 1, 0, 1, 1, 0], [0, 0, 1, 1, 0, 0], [0] * 6, [1] * 6
         mask = tf.constant(steps) > 0 if has_mask else None
-        layer = keras.layers.LSTM(5, bias_initializer="random_normal", **options)
+        layer = getattr(keras.layers, kind)(5, bias_initializer="random_normal", **options)
         if is_bidirectional:
             if layer.go_backwards or layer.stateful:
                 self.skipTest("Keras refuses a layer that goes backward, and needs a batch size for states")
             layer = keras.layers.Bidirectional(layer)
         layer.build(x.shape)
         is_narrow = "dtype" in options
+        op = kind.lower()
         calls = []
-        for switch in (contextlib.nullcontext, lambda: tfo.layers.use_fused_ops(["lstm"])):
+        for switch in (contextlib.nullcontext, lambda: tfo.layers.use_fused_ops([op])):
             with switch():
                 if not is_bidirectional and layer.stateful:
                     layer.reset_states()
                 # Twice: a stateful layer goes on.
                 calls.append([self._results(layer, x, mask), self._results(layer, x, mask)])
-        self.assertEqual(tfo.layers.fused_ops(), {"lstm": {"fused": 4 if is_bidirectional else 2, "original": 0}})
+        self.assertEqual(tfo.layers.fused_ops(), {op: {"fused": 4 if is_bidirectional else 2, "original": 0}})
         for expected, actual in zip(*(tf.nest.flatten(c) for c in calls), strict=True):
             self.assertEqual((actual.dtype, actual.shape), (expected.dtype, expected.shape))
             self.assertAllClose(actual, expected, *([0.1, 0.1] if is_narrow else [1e-4, 1e-5]))
 
-    def test_falls_back_to_keras(self):
-        x = _normal(2, 4, 3)
+    @parameterized.parameters("LSTM", "GRU")
+    def test_falls_back_to_keras(self, kind):
+        x, create = _normal(2, 4, 3), getattr(keras.layers, kind)
         options = (
             {"activation": "gelu"},
             {"recurrent_activation": tf.tanh},
             {"unroll": True},
             {"recurrent_dropout": 0.5},
         )
-        calls = [(keras.layers.LSTM(5, **more), x) for more in options]
-        calls.append((keras.layers.LSTM(5), np.arange(24).reshape(2, 4, 3)))
+        calls = [(create(5, **more), x) for more in options]
+        calls.append((create(5), np.arange(24).reshape(2, 4, 3)))
         expected = [layer(inputs) for layer, inputs in calls]
-        with tfo.layers.use_fused_ops(["lstm"]):
+        op = kind.lower()
+        with tfo.layers.use_fused_ops([op]):
             actual = [layer(inputs) for layer, inputs in calls]
-            self.assertEqual(tfo.layers.fused_ops(), {"lstm": {"fused": 0, "original": 5}})
+            # A mask of dropout for each gate.
+            create(5, dropout=0.5, implementation=1, use_cudnn=False)(x, training=True)
+            self.assertEqual(tfo.layers.fused_ops(), {op: {"fused": 0, "original": 6}})
         for one, other in zip(actual, expected, strict=True):
             self.assertAllClose(one, other)
 
@@ -402,6 +415,7 @@ class LstmTest(tf.test.TestCase, parameterized.TestCase):
             inputs = keras.Input([None, 3])
             masked = keras.layers.Masking()(inputs)
             states = keras.layers.Bidirectional(keras.layers.LSTM(4, return_sequences=True, dropout=0.3))(masked)
+            states = keras.layers.GRU(3, return_sequences=True, dropout=0.3)(states)
             model = keras.Model(inputs, keras.layers.Dense(2)(keras.layers.LSTM(5)(states)))
             model.compile("sgd", "mse")
             model.fit(x, y, epochs=2, verbose=0, shuffle=False)
@@ -410,13 +424,29 @@ class LstmTest(tf.test.TestCase, parameterized.TestCase):
         expected = trained()
         with tfo.layers.use_fused_ops():
             model = trained()
-            self.assertGreater(tfo.layers.fused_ops()["lstm"]["fused"], 0)
-            path = os.path.join(self.get_temp_dir(), "lstm.keras")
+            for op in ("lstm", "gru"):
+                self.assertGreater(tfo.layers.fused_ops()[op]["fused"], 0)
+            path = os.path.join(self.get_temp_dir(), "recurrent.keras")
             model.save(path)
         for one, other in zip(model.trainable_variables, expected.trainable_variables, strict=True):
             self.assertAllClose(one, other, 1e-4, 1e-5)
         self.assertEqual(model.to_json(), expected.to_json())
         self.assertAllClose(keras.saving.load_model(path)(x), expected(x), 1e-4, 1e-5)
+
+    def test_stack_of_both_directions_with_masks(self):
+        x = _normal(4, 6, 3)
+        x[0, 4:] = x[1, ::2] = x[2] = 0
+        inputs = keras.Input([None, 3])
+        outputs = keras.layers.Masking()(inputs)
+        for units in (4, 5):
+            outputs = keras.layers.Bidirectional(keras.layers.LSTM(units, return_sequences=True))(outputs)
+        model = keras.Model(inputs, outputs)
+        expected = self._results(model, tf.constant(x), None)
+        with tfo.layers.use_fused_ops(["lstm"]):
+            actual = self._results(model, tf.constant(x), None)
+            self.assertEqual(tfo.layers.fused_ops(), {"lstm": {"fused": 4, "original": 0}})
+        for one, other in zip(tf.nest.flatten(actual), tf.nest.flatten(expected), strict=True):
+            self.assertAllClose(one, other, 1e-4, 1e-5)
 
 
 class SwitchTest(tf.test.TestCase):
@@ -480,7 +510,7 @@ class SwitchTest(tf.test.TestCase):
     def test_only(self):
         for only in (["ctc_loss", "rnn"], "ctc_loss"):
             with self.assertRaisesRegex(
-                ValueError, "among ctc_loss, dot_product_attention, slice_update, map_.*, lstm, .*, roi_align$"
+                ValueError, "among ctc_loss, dot_product_attention, slice_update, map_.*, lstm, gru, .*, roi_align$"
             ):
                 tfo.layers.use_fused_ops(only)
         with self.assertRaisesRegex(ValueError, "'roi_align' of keras_hub, which is not imported: import keras_hub"):

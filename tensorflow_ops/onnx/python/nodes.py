@@ -45,6 +45,13 @@ class Nodes:
         """Returns the value of a constant input."""
         return self._graph.get_node_by_output(self.inputs[i]).get_tensor_value(as_list=False)
 
+    def producer(self, tensor: str) -> Any:
+        """Returns tf2onnx's node that computes a tensor, before those that only pass it on."""
+        node = self._graph.get_node_by_output(tensor)
+        while node.type == "Identity":
+            node = self._graph.get_node_by_output(node.input[0])
+        return node
+
     def is_constant(self, tensor: str) -> bool:
         return self._graph.get_node_by_output(tensor).is_const()
 

@@ -58,8 +58,8 @@ _TAKE_SPARSE_LABELS = ("nn.ctc_loss", "nn.rnnt_loss", "nn.crf_log_likelihood", "
 _TAKE_RAGGED = (
     "detection.roi_", "detection.ps_roi_", "detection.multiscale_", "detection.box_iou_loss", "detection.nms",
     "detection.batched_nms", "detection.soft_nms", "nn.softmax", "nn.log_prob", "nn.sparse_softmax",
-    "nn.label_log_prob", "nn.gaussian_kl", "nn.linear_cross_entropy", "nn.crf_", "nn.attention", "nn.lstm", "losses.",
-    "layers.RoI", "layers.PSRoI", "layers.MultiScaleRoI", "layers.NMS", "seq2seq.ctc_",
+    "nn.label_log_prob", "nn.gaussian_kl", "nn.linear_cross_entropy", "nn.crf_", "nn.attention", "nn.gru", "nn.lstm",
+    "losses.", "layers.RoI", "layers.PSRoI", "layers.MultiScaleRoI", "layers.NMS", "seq2seq.ctc_",
     *_TAKE_SPARSE_LABELS,
 )  # fmt: skip
 

@@ -1,14 +1,14 @@
 """The public function lstm."""
 
-from typing import Literal, NamedTuple, get_args
+from typing import NamedTuple
 
 import tensorflow as tf
 
-from tensorflow_ops.core.python import arguments, autograph, ragged
+from tensorflow_ops.core.python import autograph
 from tensorflow_ops.core.python.library import ops
 from tensorflow_ops.core.python.type_aliases import TensorLike
-
-Activation = Literal["tanh", "sigmoid", "relu", "linear", "hard_sigmoid"]
+from tensorflow_ops.nn.python.ops import recurrent
+from tensorflow_ops.nn.python.ops.recurrent import Activation
 
 
 class LSTM(NamedTuple):
@@ -25,27 +25,6 @@ class LSTM(NamedTuple):
     c: tf.Tensor
 
 
-def _size(tensor, axis):
-    """Returns the size of a dim: an int, or a tensor if it is unknown."""
-    static = tensor.shape[axis] if tensor.shape.rank is not None else None
-    return tf.shape(tensor)[axis] if static is None else static
-
-
-def _weights(kernel, recurrent_kernel, bias, features, dtype):
-    """Returns the weights as tensors of the dtype, a bias also for None, and U. Raises ValueError."""
-    recurrent_kernel = arguments.tensor_of_kind("recurrent_kernel", recurrent_kernel, dtype)
-    recurrent_kernel = arguments.with_shape("recurrent_kernel", recurrent_kernel, [None, None], "[units, 4 * units]")
-    units = _size(recurrent_kernel, 0)
-    gates = 4 * units
-    recurrent_kernel = arguments.with_shape("recurrent_kernel", recurrent_kernel, [units, gates], "[units, 4 * units]")
-    kernel = arguments.tensor_of_kind("kernel", kernel, dtype)
-    kernel = arguments.with_shape("kernel", kernel, [features, gates], "[features, 4 * units]")
-    if bias is None:
-        return kernel, recurrent_kernel, tf.zeros([4, units], dtype), units
-    bias = arguments.with_shape("bias", arguments.tensor_of_kind("bias", bias, dtype), [gates], "[4 * units]")
-    return kernel, recurrent_kernel, tf.reshape(bias, [4, units]), units
-
-
 def _initial_state(initial_state, shape, dtype):
     """Returns h and c, zeros for None. Raises ValueError."""
     if initial_state is None:
@@ -56,8 +35,7 @@ def _initial_state(initial_state, shape, dtype):
         found = f"{len(initial_state)} tensors" if isinstance(initial_state, list | tuple) else f"a {kind}"
         raise ValueError(f"initial_state is {found}, expected a pair (h, c)")
     names = "initial_state's h", "initial_state's c"
-    tensors = [arguments.tensor_of_kind(name, x, dtype) for name, x in zip(names, initial_state, strict=True)]
-    return [arguments.with_shape(name, x, shape, "[B, units]") for name, x in zip(names, tensors, strict=True)]
+    return [recurrent.tensor(name, x, shape, "[B, units]", dtype) for name, x in zip(names, initial_state, strict=True)]
 
 
 @autograph.op_function
@@ -122,44 +100,20 @@ def lstm(
       ValueError: a wrong dtype, shapes that do not fit, another activation.
       InvalidArgumentError: shapes that do not fit, found at run time.
     """
-    attrs = {
-        "activation": arguments.one_of("activation", activation, get_args(Activation)),
-        "recurrent_activation": arguments.one_of("recurrent_activation", recurrent_activation, get_args(Activation)),
-    }
-    reverse = arguments.static_bool("reverse", reverse)
-    lengths = None
-    if isinstance(inputs, tf.RaggedTensor):
-        if mask is not None:
-            raise ValueError("mask is given, expected None: inputs are a RaggedTensor, which has lengths")
-        ragged.rows("inputs", inputs, "[B, (T), D]")
-        lengths, inputs = inputs.row_lengths(), inputs.to_tensor()
-        mask = tf.sequence_mask(lengths, tf.shape(inputs)[1])
-    inputs = arguments.float_tensor("inputs", inputs)
-    inputs = arguments.with_shape("inputs", inputs, [None, None, None], "[B, T, features]")
-    output_dtype, dtype = inputs.dtype, arguments.at_least_float32(inputs.dtype)
-    batch, steps, features = (_size(inputs, axis) for axis in range(3))
-    kernel, recurrent_kernel, bias, units = _weights(kernel, recurrent_kernel, bias, features, dtype)
-    masks = [] if mask is None else [arguments.tensor_of_kind("mask", mask, tf.bool)]
-    if masks and lengths is None:
-        masks = [arguments.with_shape("mask", masks[0], [batch, steps], "[B, T]")]
-        # NaN in padding would reach the gradient to the kernel.
-        inputs = tf.where(masks[0][..., tf.newaxis], inputs, tf.zeros([], inputs.dtype))
-    if reverse and lengths is not None:
-        inputs = tf.reverse_sequence(inputs, lengths, seq_axis=1)
-    elif reverse:
-        inputs, masks = tf.reverse(inputs, [1]), [tf.reverse(x, [1]) for x in masks]
-    # A product of matrices: the gradient of one with a batch would sum a kernel of each example.
-    flat = tf.reshape(arguments.cast(inputs, dtype), [batch * steps, features])
+    attrs = recurrent.activations(activation, recurrent_activation)
+    of = recurrent.sequences(inputs, mask, reverse)
+    kernel, recurrent_kernel, units = recurrent.weights(kernel, recurrent_kernel, 4, of)
+    if bias is None:
+        bias = tf.zeros([4, units], of.dtype)
+    else:
+        bias = tf.reshape(recurrent.tensor("bias", bias, [4 * units], "[4 * units]", of.dtype), [4, units])
     outputs, h, c, _, _ = ops.tensorflow_ops_lstm(
-        tf.reshape(tf.matmul(flat, kernel), [batch, steps, 4, units]),
+        recurrent.gate_inputs(of, kernel, 4, units),
         tf.reshape(recurrent_kernel, [units, 4, units]),
         bias,
-        *_initial_state(initial_state, [batch, units], dtype),
-        masks,
+        *_initial_state(initial_state, [of.batch, units], of.dtype),
+        of.masks,
         **attrs,
         name=name,
     )
-    outputs = arguments.cast(outputs, output_dtype)
-    if lengths is not None:
-        outputs = tf.RaggedTensor.from_tensor(outputs, lengths)
-    return LSTM(outputs, h, c)
+    return LSTM(recurrent.like_inputs(outputs, of), h, c)

@@ -4,24 +4,16 @@ import keras
 import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
+from recurrent_testing import ACTIVATIONS, LENGTHS, MASK, gradients
 
 import tensorflow_ops as tfo
 
 _RNG = np.random.default_rng(0)
-_MASK = np.array([[1, 1, 0, 1, 1], [0, 0, 1, 1, 0], [0, 0, 0, 0, 0], [1, 1, 1, 1, 1]], bool)
-_LENGTHS = [3, 0, 5, 2]
-_ACTIVATIONS = {
-    "tanh": np.tanh,
-    "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
-    "relu": lambda x: np.maximum(x, 0),
-    "linear": lambda x: x,
-    "hard_sigmoid": lambda x: np.clip(x / 6 + 0.5, 0, 1),
-}
 
 
 def _definition(x, kernel, recurrent_kernel, bias, h, c, mask, activation, recurrent_activation):
     """Returns outputs, h and c of an example."""
-    act, open_gate = _ACTIVATIONS[activation], _ACTIVATIONS[recurrent_activation]
+    act, open_gate = ACTIVATIONS[activation], ACTIVATIONS[recurrent_activation]
     output, outputs = np.zeros_like(h), []
     for t, row in enumerate(x):
         if mask[t]:
@@ -37,34 +29,24 @@ def _weights(features=3, units=4, batch=4, steps=5):
     return [_RNG.normal(size=shape) for shape in (*shapes, (batch, units), (batch, units))]
 
 
-def _gradients(function, tensors):
-    with tf.GradientTape() as tape:
-        tape.watch(tensors)
-        results = function(*tensors)
-        # Each result counts, and differently.
-        loss = sum(tf.reduce_sum(tf.cast(y, tf.float64) * tf.cos(tf.cast(y, tf.float64) + i))
-                   for i, y in enumerate(results))  # fmt: skip
-    return results, tape.gradient(loss, tensors)
-
-
 class ValuesTest(tf.test.TestCase, parameterized.TestCase):
-    @parameterized.product(activation=[*_ACTIVATIONS], recurrent_activation=[*_ACTIVATIONS])
+    @parameterized.product(activation=[*ACTIVATIONS], recurrent_activation=[*ACTIVATIONS])
     def test_equals_the_definition(self, activation, recurrent_activation):
         x, kernel, recurrent_kernel, bias, h, c = _weights()
         options = {"activation": activation, "recurrent_activation": recurrent_activation}
-        result = tfo.nn.lstm(x, kernel, recurrent_kernel, bias, initial_state=(h, c), mask=_MASK, **options)
+        result = tfo.nn.lstm(x, kernel, recurrent_kernel, bias, initial_state=(h, c), mask=MASK, **options)
         for b in range(4):
-            expected = _definition(x[b], kernel, recurrent_kernel, bias, h[b], c[b], _MASK[b], **options)
+            expected = _definition(x[b], kernel, recurrent_kernel, bias, h[b], c[b], MASK[b], **options)
             for actual, value in zip(result, expected, strict=True):
                 self.assertAllClose(actual[b], value, 1e-11, 1e-11)
 
     @parameterized.parameters(False, True)
     def test_ragged_rows_are_calls_of_their_own(self, reverse):
         x, kernel, recurrent_kernel, bias, h, c = _weights()
-        inputs = tf.RaggedTensor.from_tensor(x, _LENGTHS)
+        inputs = tf.RaggedTensor.from_tensor(x, LENGTHS)
         result = tfo.nn.lstm(inputs, kernel, recurrent_kernel, bias, initial_state=(h, c), reverse=reverse)
         self.assertIsInstance(result.outputs, tf.RaggedTensor)
-        for b, length in enumerate(_LENGTHS):
+        for b, length in enumerate(LENGTHS):
             state = h[b : b + 1], c[b : b + 1]
             row = x[b : b + 1, :length]
             one = tfo.nn.lstm(row, kernel, recurrent_kernel, bias, initial_state=state, reverse=reverse)
@@ -84,27 +66,27 @@ class ValuesTest(tf.test.TestCase, parameterized.TestCase):
 
     def test_padding_may_be_nan(self):
         x, *weights = map(tf.constant, _weights()[:4])
-        bad = tf.where(_MASK[..., np.newaxis], x, np.nan)
+        bad = tf.where(MASK[..., np.newaxis], x, np.nan)
 
         def call(x, *weights):
-            return tfo.nn.lstm(x, *weights, mask=_MASK)
+            return tfo.nn.lstm(x, *weights, mask=MASK)
 
-        expected, actual = (_gradients(call, [inputs, *weights]) for inputs in (x, bad))
+        expected, actual = (gradients(call, [inputs, *weights]) for inputs in (x, bad))
         for one, other in zip(tf.nest.flatten(actual), tf.nest.flatten(expected), strict=True):
             self.assertAllEqual(one, other)
 
     def test_wrong_arguments(self):
         x, kernel, recurrent_kernel, *_ = _weights()
-        inputs = tf.RaggedTensor.from_tensor(x, _LENGTHS)
+        inputs = tf.RaggedTensor.from_tensor(x, LENGTHS)
         with self.assertRaisesRegex(ValueError, "mask is given, expected None: inputs are a RaggedTensor"):
-            tfo.nn.lstm(inputs, kernel, recurrent_kernel, mask=_MASK)
+            tfo.nn.lstm(inputs, kernel, recurrent_kernel, mask=MASK)
         with self.assertRaisesRegex(ValueError, r"initial_state is a EagerTensor, expected a pair \(h, c\)"):
             tfo.nn.lstm(x, kernel, recurrent_kernel, initial_state=tf.zeros([2, 4, 4]))
 
 
 class KerasTest(tf.test.TestCase, parameterized.TestCase):
-    @parameterized.product(mask=(None, _MASK), go_backwards=(False, True), use_bias=(False, True))
-    def test_is_the_layer_with_gradients(self, mask, go_backwards, use_bias):
+    @parameterized.product(mask=(None, MASK), go_backwards=(False, True), use_bias=(False, True))
+    def test_is_the_layer_withgradients(self, mask, go_backwards, use_bias):
         x, *_, h, c = (tf.constant(w, tf.float32) for w in _weights())
         layer = keras.layers.LSTM(
             4, return_sequences=True, return_state=True, go_backwards=go_backwards, use_bias=use_bias,
@@ -119,9 +101,9 @@ class KerasTest(tf.test.TestCase, parameterized.TestCase):
         def ours(x, h, c, *weights):
             return tfo.nn.lstm(x, *weights, initial_state=(h, c), mask=mask, reverse=go_backwards)
 
-        expected = _gradients(original, [x, h, c, *weights])
+        expected = gradients(original, [x, h, c, *weights])
         for function in (ours, tf.function(ours), tf.function(ours, jit_compile=True)):
-            for actual, values in zip(_gradients(function, [x, h, c, *weights]), expected, strict=True):
+            for actual, values in zip(gradients(function, [x, h, c, *weights]), expected, strict=True):
                 for one, other in zip(actual, values, strict=True):
                     self.assertAllClose(one, other, 1e-5, 1e-5)
 

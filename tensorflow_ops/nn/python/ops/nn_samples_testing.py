@@ -732,6 +732,11 @@ seed("nn.lstm")
 _STEPS, _STEP_MASK = normal(3, 4, 5), tf.constant([[1, 1, 0, 1], [0, 1, 1, 0], [0, 0, 0, 0]]) > 0
 _GATE_WEIGHTS = normal(5, 8), normal(2, 8), normal(8)
 _STATE = normal(3, 2), normal(3, 2)
+_GRU_WEIGHTS = normal(5, 6), normal(2, 6), normal(2, 6)
+
+
+def _gru_outputs(inputs, kernel, recurrent_kernel, bias=None):
+    return nn.gru(inputs, kernel, recurrent_kernel, bias).outputs
 
 
 def _lstm_outputs(inputs, kernel, recurrent_kernel, bias=None):
@@ -739,6 +744,55 @@ def _lstm_outputs(inputs, kernel, recurrent_kernel, bias=None):
 
 
 SAMPLES |= {
+    "nn.gru": sample(
+        nn.gru,
+        _STEPS,
+        *_GRU_WEIGHTS,
+        kwargs={"initial_state": _STATE[0], "mask": _STEP_MASK},
+        variants=[
+            {"bias": None, "initial_state": None, "mask": None},
+            {"bias": normal(6), "reset_after": False},
+            {"activation": "relu", "recurrent_activation": "hard_sigmoid", "mask": None},
+            {"activation": "sigmoid", "recurrent_activation": "tanh", "reverse": True},
+            {"bias": None, "activation": "hard_sigmoid", "recurrent_activation": "linear", "reset_after": False},
+        ],
+        edge=[
+            {"inputs": _STEPS[:0], "initial_state": _STATE[0][:0], "mask": _STEP_MASK[:0]},
+            {"inputs": _STEPS[:, :0], "mask": _STEP_MASK[:, :0], "reset_after": False, "bias": None},
+        ],
+        bad=[
+            ({"inputs": _STEPS[0]}, r"inputs .*\[4,5\].* expected .*\[\?,\?,\?\]"),
+            (
+                {"kernel": _GRU_WEIGHTS[0][:4]},
+                r"kernel .*\[4,6\], expected .*: \[features, 3 \* units\]|size-incompatible",
+            ),
+            (
+                {"recurrent_kernel": normal(2, 8)},
+                r"recurrent_kernel .*\[2,8\], expected .*: \[units, 3 \* units\]|a tensor with 16 values, but .* 12",
+            ),
+            (
+                {"bias": normal(6)},
+                r"bias .*\[6\], expected \[2,6\]: \[2, 3 \* units\]|a tensor with 6 values, but .* 12",
+            ),
+            (
+                {"reset_after": False},
+                r"bias .*\[2,6\], expected \[6\]: \[3 \* units\] without|a tensor with 24 values, but .* 12",
+            ),
+            (
+                {"initial_state": normal(3, 4)},
+                r"initial_state .*\[3,4\], expected .*: \[B, units\]|h0 must be \[batch, units\]",
+            ),
+            ({"mask": _STEP_MASK[:, :3]}, r"mask .*\[3,3\], expected .*: \[B, T\]|Incompatible shapes"),
+            ({"recurrent_activation": "gelu"}, "recurrent_activation is 'gelu', expected one of 'tanh', 'sigmoid', "),
+            ({"reset_after": 1}, "reset_after is 1, expected True or False"),
+        ],
+        dtypes=("float32", "float64"),
+        second_order=False,
+    ),
+    # The states of 16-bit inputs are float32.
+    "nn.gru (16 bits)": sample(
+        _gru_outputs, _STEPS, *_GRU_WEIGHTS, dtypes=("float16", "bfloat16", "float32"), second_order=False
+    ),
     "nn.lstm": sample(
         nn.lstm,
         _STEPS,
@@ -783,7 +837,6 @@ SAMPLES |= {
         dtypes=("float32", "float64"),
         second_order=False,
     ),
-    # The states of 16-bit inputs are float32.
     "nn.lstm (16 bits)": sample(
         _lstm_outputs, _STEPS, *_GATE_WEIGHTS, dtypes=("float16", "bfloat16", "float32"), second_order=False
     ),

@@ -1,28 +1,16 @@
-#include "tensorflow_ops/nn/cc/kernels/lstm/lstm_simd.h"
+#include "tensorflow_ops/nn/cc/kernels/recurrent/lstm_simd.h"
 
 #include "tensorflow_ops/core/cc/simd.h"
-#include "tensorflow_ops/nn/cc/kernels/lstm/lstm_step.h"
+#include "tensorflow_ops/nn/cc/kernels/recurrent/lstm_step.h"
 
 namespace tfo {
 namespace TFO_CPU_NAMESPACE {
 namespace {
 
-// Calls body(activation, recurrent_activation), which the compiler knows for
-// the usual ones.
-template <typename Body>
-TFO_INLINE void WithActivations(const LstmSpec& spec, const Body& body) {
-  if (spec.activation == LstmActivation::kTanh &&
-      spec.recurrent_activation == LstmActivation::kSigmoid) {
-    body(LstmActivation::kTanh, LstmActivation::kSigmoid);
-  } else {
-    body(spec.activation, spec.recurrent_activation);
-  }
-}
-
 template <typename T>
 TFO_INLINE void Step(int64_t units, const LstmRow<T>& row,
-                     LstmActivation activation,
-                     LstmActivation recurrent_activation) {
+                     CellActivation activation,
+                     CellActivation recurrent_activation) {
   using V = typename Lanes<T>::Vector;
   ForVectors<T>(units, [&](auto part, int64_t u) {
     V z[4];
@@ -43,8 +31,8 @@ TFO_INLINE void Step(int64_t units, const LstmRow<T>& row,
 
 template <typename T>
 TFO_INLINE void StepGradient(int64_t units, const LstmGradRow<T>& row,
-                             LstmActivation activation,
-                             LstmActivation recurrent_activation) {
+                             CellActivation activation,
+                             CellActivation recurrent_activation) {
   using V = typename Lanes<T>::Vector;
   ForVectors<T>(units, [&](auto part, int64_t u) {
     V gates[4];
@@ -67,24 +55,24 @@ TFO_INLINE void StepGradient(int64_t units, const LstmGradRow<T>& row,
 }  // namespace
 
 template <typename T>
-void LstmStep(const LstmSpec& spec, const LstmRow<T>& row) {
-  WithActivations(spec, [&](LstmActivation activation, LstmActivation gates)
+void LstmStep(const RecurrentSpec& spec, const LstmRow<T>& row) {
+  WithActivations(spec, [&](CellActivation activation, CellActivation gates)
                             __attribute__((always_inline)) {
                               Step(spec.units, row, activation, gates);
                             });
 }
 
 template <typename T>
-void LstmStepGradient(const LstmSpec& spec, const LstmGradRow<T>& row) {
-  WithActivations(spec, [&](LstmActivation activation, LstmActivation gates)
+void LstmStepGradient(const RecurrentSpec& spec, const LstmGradRow<T>& row) {
+  WithActivations(spec, [&](CellActivation activation, CellActivation gates)
                             __attribute__((always_inline)) {
                               StepGradient(spec.units, row, activation, gates);
                             });
 }
 
-#define TFO_INSTANTIATE(T)                                             \
-  template void LstmStep(const LstmSpec& spec, const LstmRow<T>& row); \
-  template void LstmStepGradient(const LstmSpec& spec,                 \
+#define TFO_INSTANTIATE(T)                                                  \
+  template void LstmStep(const RecurrentSpec& spec, const LstmRow<T>& row); \
+  template void LstmStepGradient(const RecurrentSpec& spec,                 \
                                  const LstmGradRow<T>& row)
 TFO_INSTANTIATE(float);
 TFO_INSTANTIATE(double);

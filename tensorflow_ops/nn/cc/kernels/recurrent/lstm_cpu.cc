@@ -1,79 +1,14 @@
-// The recurrence on the CPU: a task has examples, which it takes through all
-// steps, as they wait for no other. A step is a product of the examples' states
-// with the recurrent kernel, and a pass over the units.
+// The recurrence on the CPU. A step is a product of the examples' states with
+// the recurrent kernel, and a pass over the units.
 #include <algorithm>
 #include <vector>
 
-#include "tensorflow_ops/core/cc/gemm_simd.h"
-#include "tensorflow_ops/core/cc/int_math.h"
-#include "tensorflow_ops/core/cc/scratch.h"
-#include "tensorflow_ops/nn/cc/kernels/lstm/lstm.h"
-#include "tensorflow_ops/nn/cc/kernels/lstm/lstm_simd.h"
+#include "tensorflow_ops/nn/cc/kernels/recurrent/lstm.h"
+#include "tensorflow_ops/nn/cc/kernels/recurrent/lstm_simd.h"
+#include "tensorflow_ops/nn/cc/kernels/recurrent/recurrent_cpu.h"
 
 namespace tfo {
 namespace {
-
-// A matrix [depth, columns], packed once for the products of all steps.
-template <typename T>
-class PackedMatrix {
- public:
-  // Element (i, j) is at matrix[i * row_stride + j * column_stride].
-  PackedMatrix(const Cpu& cpu, const T* matrix, int64_t row_stride,
-               int64_t column_stride, int64_t depth, int64_t columns)
-      : depth_(depth),
-        padded_(RoundUp(columns, TFO_DISPATCH(PanelColumns<T>)())),
-        panels_(depth * padded_) {
-    const auto pack = TFO_DISPATCH(PackPanels<T, T>);
-    cpu.ParallelFor(DivideUp(depth, kGemmDepth), 1.0 * kGemmDepth * padded_,
-                    [&](int64_t begin, int64_t end) {
-                      for (int64_t i = begin; i < end; ++i) {
-                        const int64_t first = i * kGemmDepth;
-                        pack(matrix + first * row_stride, row_stride,
-                             column_stride, std::min(kGemmDepth, depth - first),
-                             columns, panels_.data() + first * padded_);
-                      }
-                    });
-  }
-  int64_t padded_columns() const { return padded_; }
-
-  // product [rows, padded_columns()] = a * matrix, or += with `add`; row(m) is
-  // row m of a. `tile` has room for `rows` rows of kGemmStride.
-  template <typename Row>
-  void Multiply(int64_t rows, const Row& row, bool add, T* tile,
-                T* product) const {
-    const auto pack = TFO_DISPATCH(PackTile<T, T>);
-    const auto multiply = TFO_DISPATCH(MultiplyTile<T>);
-    for (int64_t first = 0; first < depth_; first += kGemmDepth) {
-      const int64_t block = std::min(kGemmDepth, depth_ - first);
-      for (int64_t m = 0; m < rows; ++m) {
-        pack(row(m) + first, 0, 1, block, tile + m * kGemmStride);
-      }
-      multiply(tile, rows, block, panels_.data() + first * padded_, padded_,
-               add || first > 0, product, padded_);
-    }
-  }
-
- private:
-  const int64_t depth_, padded_;
-  const Buffer<T> panels_;
-};
-
-// Calls body(first example, examples) in parallel. A product of fewer than four
-// rows takes the time of four.
-template <typename Body>
-void ForExamples(const Cpu& cpu, const LstmSpec& spec, const Body& body) {
-  const int64_t tasks =
-      std::clamp<int64_t>(spec.batch / 4, 1, std::max(cpu.num_threads, 1));
-  const double cycles_per_example =
-      spec.steps * spec.units * (0.25 * spec.units + 20.0);
-  cpu.ParallelFor(tasks, cycles_per_example * spec.batch / tasks,
-                  [&](int64_t begin, int64_t end) {
-                    for (int64_t i = begin; i < end; ++i) {
-                      const int64_t first = i * spec.batch / tasks;
-                      body(first, (i + 1) * spec.batch / tasks - first);
-                    }
-                  });
-}
 
 template <typename T>
 void RunSteps(const LstmArgs<T>& args, const PackedMatrix<T>& kernel,
@@ -97,12 +32,8 @@ void RunSteps(const LstmArgs<T>& args, const PackedMatrix<T>& kernel,
       T* const cell = args.cells + row * units;
       T* const gates = args.gates + row * 4 * units;
       if (args.IsMasked(first + m, t)) {
-        const bool is_first = h[m] == args.h0 + (first + m) * units;
-        if (is_first) {
-          std::fill_n(output, units, T(0));
-        } else {
-          std::copy_n(h[m], units, output);
-        }
+        RepeatOutput(h[m], h[m] != args.h0 + (first + m) * units, units,
+                     output);
         std::copy_n(c[m], units, cell);
         std::fill_n(gates, 4 * units, T(0));
         continue;
@@ -130,11 +61,10 @@ void RunGradient(const LstmGradArgs<T>& args, const PackedMatrix<T>& kernel,
   std::copy_n(args.d_c + first * units, examples * units,
               args.d_c0 + first * units);
   // Outputs before the first step are constants.
-  std::vector<int64_t> first_step(examples, 0);
+  std::vector<int64_t> first_step(examples);
   for (int64_t m = 0; m < examples; ++m) {
     std::copy_n(args.d_h + (first + m) * units, units, d_h.data() + m * padded);
-    int64_t& t = first_step[m];
-    while (t < args.steps && args.IsMasked(first + m, t)) ++t;
+    first_step[m] = args.FirstStep(first + m);
   }
   for (int64_t t = args.steps - 1; t >= 0; --t) {
     for (int64_t m = 0; m < examples; ++m) {

@@ -1,9 +1,9 @@
 // A step of one example.
-#ifndef TENSORFLOW_OPS_NN_CC_KERNELS_LSTM_LSTM_SIMD_H_
-#define TENSORFLOW_OPS_NN_CC_KERNELS_LSTM_LSTM_SIMD_H_
+#ifndef TENSORFLOW_OPS_NN_CC_KERNELS_RECURRENT_LSTM_SIMD_H_
+#define TENSORFLOW_OPS_NN_CC_KERNELS_RECURRENT_LSTM_SIMD_H_
 
 #include "tensorflow_ops/core/cc/cpu_dispatch.h"
-#include "tensorflow_ops/nn/cc/kernels/lstm/lstm.h"
+#include "tensorflow_ops/nn/cc/kernels/recurrent/lstm.h"
 
 namespace tfo {
 
@@ -24,12 +24,12 @@ struct LstmGradRow {
   T* d_inputs;            // [4, units]
 };
 
-TFO_PER_CPU_LEVEL(template <typename T>
-                  void LstmStep(const LstmSpec& spec, const LstmRow<T>& row);
+TFO_PER_CPU_LEVEL(template <typename T> void LstmStep(const RecurrentSpec& spec,
+                                                      const LstmRow<T>& row);
                   template <typename T>
-                  void LstmStepGradient(const LstmSpec& spec,
+                  void LstmStepGradient(const RecurrentSpec& spec,
                                         const LstmGradRow<T>& row);)
 
 }  // namespace tfo
 
-#endif  // TENSORFLOW_OPS_NN_CC_KERNELS_LSTM_LSTM_SIMD_H_
+#endif  // TENSORFLOW_OPS_NN_CC_KERNELS_RECURRENT_LSTM_SIMD_H_

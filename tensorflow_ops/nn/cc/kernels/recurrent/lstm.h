@@ -4,33 +4,16 @@
 //   z = inputs + h * recurrent_kernel + bias of each, in the order i, f, g, o
 //   c = f * c + i * g
 //   h = o * activation(c)
-// A masked step keeps h and c, and repeats the output before, which is 0 before
-// the example's first step.
-#ifndef TENSORFLOW_OPS_NN_CC_KERNELS_LSTM_LSTM_H_
-#define TENSORFLOW_OPS_NN_CC_KERNELS_LSTM_LSTM_H_
+#ifndef TENSORFLOW_OPS_NN_CC_KERNELS_RECURRENT_LSTM_H_
+#define TENSORFLOW_OPS_NN_CC_KERNELS_RECURRENT_LSTM_H_
 
-#include <cstdint>
-
-#include "tensorflow_ops/core/cc/device.h"
-#include "tensorflow_ops/core/cc/float16.h"
+#include "tensorflow_ops/nn/cc/kernels/recurrent/recurrent.h"
 
 namespace tfo {
 
-enum class LstmActivation { kTanh, kSigmoid, kRelu, kLinear, kHardSigmoid };
-
-struct LstmSpec {
-  int64_t batch, steps, units;
-  LstmActivation activation, recurrent_activation;
-  const bool* mask;  // [batch, steps], false where masked; or null
-
-  TFO_HOST_DEVICE bool IsMasked(int64_t example, int64_t step) const {
-    return mask != nullptr && !mask[example * steps + step];
-  }
-};
-
 // T is float or double. The tensors of each unit are [.., units].
 template <typename T>
-struct LstmArgs : LstmSpec {
+struct LstmArgs : RecurrentSpec {
   const T* inputs;            // [batch, steps, 4, units]
   const T* recurrent_kernel;  // [units, 4, units]
   const T* bias;              // [4, units]
@@ -43,7 +26,7 @@ struct LstmArgs : LstmSpec {
 };
 
 template <typename T>
-struct LstmGradArgs : LstmSpec {
+struct LstmGradArgs : RecurrentSpec {
   const T *gates, *recurrent_kernel, *c0, *cells;
   const T *d_outputs, *d_h, *d_c;
   T* d_inputs;     // [batch, steps, 4, units]; may be the gates
@@ -62,4 +45,4 @@ Error LstmGrad(const Gpu& gpu, const LstmGradArgs<T>& args);
 
 }  // namespace tfo
 
-#endif  // TENSORFLOW_OPS_NN_CC_KERNELS_LSTM_LSTM_H_
+#endif  // TENSORFLOW_OPS_NN_CC_KERNELS_RECURRENT_LSTM_H_

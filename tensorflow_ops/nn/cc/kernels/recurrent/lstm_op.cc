@@ -1,48 +1,18 @@
 // The OpKernels of Lstm and its gradient.
 #include "tensorflow_ops/core/cc/op_util.h"
-#include "tensorflow_ops/nn/cc/kernels/lstm/lstm.h"
+#include "tensorflow_ops/nn/cc/kernels/recurrent/lstm.h"
+#include "tensorflow_ops/nn/cc/kernels/recurrent/recurrent_op.h"
 
 namespace tfo {
 namespace {
 
-using ::tensorflow::OpKernelConstruction;
 using ::tensorflow::OpKernelContext;
 using ::tensorflow::Tensor;
 
-class LstmOpBase : public OpKernel {
- public:
-  explicit LstmOpBase(OpKernelConstruction* ctx) : OpKernel(ctx) {
-    for (const auto& [attr, value] :
-         {std::pair("activation", &activation_),
-          std::pair("recurrent_activation", &recurrent_activation_)}) {
-      OP_REQUIRES_OK(ctx,
-                     ReadEnum(ctx, attr,
-                              {{"tanh", LstmActivation::kTanh},
-                               {"sigmoid", LstmActivation::kSigmoid},
-                               {"relu", LstmActivation::kRelu},
-                               {"linear", LstmActivation::kLinear},
-                               {"hard_sigmoid", LstmActivation::kHardSigmoid}},
-                              value));
-    }
-  }
-
- protected:
-  // Input 0 is [batch, steps, 4, units].
-  LstmSpec ReadSpec(OpKernelContext* ctx) const {
-    const Tensor& gates = ctx->input(0);
-    return {gates.dim_size(0),     gates.dim_size(1),
-            gates.dim_size(3),     activation_,
-            recurrent_activation_, OptionalData<bool>(ctx, "mask")};
-  }
-
- private:
-  LstmActivation activation_, recurrent_activation_;
-};
-
 template <typename Device, typename T>
-class LstmOp : public LstmOpBase {
+class LstmOp : public RecurrentOpBase {
  public:
-  using LstmOpBase::LstmOpBase;
+  using RecurrentOpBase::RecurrentOpBase;
 
   void Compute(OpKernelContext* ctx) override {
     LstmArgs<T> args{ReadSpec(ctx)};
@@ -61,9 +31,9 @@ class LstmOp : public LstmOpBase {
 };
 
 template <typename Device, typename T>
-class LstmGradOp : public LstmOpBase {
+class LstmGradOp : public RecurrentOpBase {
  public:
-  using LstmOpBase::LstmOpBase;
+  using RecurrentOpBase::RecurrentOpBase;
 
   void Compute(OpKernelContext* ctx) override {
     LstmGradArgs<T> args{ReadSpec(ctx)};

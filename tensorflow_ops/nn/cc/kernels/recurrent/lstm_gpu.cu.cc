@@ -1,7 +1,7 @@
 // A block takes an example through all steps; a thread has units.
 #include "tensorflow_ops/core/cc/cuda_launch.h"
-#include "tensorflow_ops/nn/cc/kernels/lstm/lstm.h"
-#include "tensorflow_ops/nn/cc/kernels/lstm/lstm_step.h"
+#include "tensorflow_ops/nn/cc/kernels/recurrent/lstm.h"
+#include "tensorflow_ops/nn/cc/kernels/recurrent/lstm_step.h"
 
 namespace tfo {
 namespace {
@@ -69,10 +69,7 @@ __global__ void __launch_bounds__(kThreads)
       d_c[u] = args.d_c[b * units + u];
     }
     // Outputs before the first step are constants.
-    int64_t first_step = 0;
-    while (first_step < args.steps && args.IsMasked(b, first_step)) {
-      ++first_step;
-    }
+    const int64_t first_step = args.FirstStep(b);
     for (int64_t t = args.steps - 1; t >= 0; --t) {
       const int64_t row = b * args.steps + t;
       const bool is_masked = args.IsMasked(b, t);

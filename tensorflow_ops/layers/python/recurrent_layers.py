@@ -1,0 +1,63 @@
+"""What Keras's recurrent layers compute, by ops of this package: for the switch.
+
+Each takes the original and its arguments, and returns NotImplemented where they do not fit.
+"""
+
+import functools
+from typing import get_args
+
+import keras
+import tensorflow as tf
+
+from tensorflow_ops.core.python import arguments
+from tensorflow_ops.nn.python.ops import recurrent
+from tensorflow_ops.nn.python.ops.gru import gru as fused_gru
+from tensorflow_ops.nn.python.ops.lstm import lstm as fused_lstm
+
+
+def _layer(function, original, layer, sequences, initial_state, mask, training=False, **options):
+    """Serves `inner_loop` of LSTM and GRU; function(inputs, *weights, ...) returns outputs and states."""
+    del original
+    names = {getattr(keras.activations, name): name for name in get_args(recurrent.Activation)}
+    activations = [names.get(of) for of in (layer.activation, layer.recurrent_activation)]
+    mask = mask[0] if isinstance(mask, list | tuple) else mask
+    fits = None not in activations and sequences.shape.rank == 3 and (mask is None or mask.shape.rank == 2)
+    # Unrolled, Keras masks the outputs of a layer that goes backward by other steps. cuDNN is faster than ours.
+    if layer.unroll or layer.use_cudnn is True or tf.config.list_logical_devices("GPU"):
+        return NotImplemented
+    inputs = tf.convert_to_tensor(sequences)
+    if not fits or layer.recurrent_dropout or inputs.dtype not in arguments.FLOAT_DTYPES:
+        return NotImplemented
+    if training and layer.dropout:
+        kept = layer.cell.get_dropout_mask(inputs[:, 0])
+        if isinstance(kept, list):  # of each gate: implementation=1
+            return NotImplemented
+        inputs *= kept[:, tf.newaxis]
+    mask = None if mask is None else tf.cast(mask, tf.bool)
+    cell = layer.cell
+    weights = (x if x is None else tf.convert_to_tensor(x) for x in (cell.kernel, cell.recurrent_kernel, cell.bias))
+    outputs, *states = function(
+        inputs,
+        *weights,
+        initial_state=initial_state,
+        mask=mask,
+        activation=activations[0],
+        recurrent_activation=activations[1],
+        reverse=layer.go_backwards,
+        **options,
+    )
+    if layer.zero_output_for_mask and mask is not None:
+        is_step = tf.reverse(mask, [1]) if layer.go_backwards else mask
+        outputs = tf.where(is_step[..., tf.newaxis], outputs, tf.zeros([], outputs.dtype))
+    last = outputs[:, -1]
+    outputs = outputs if layer.return_sequences else last[:, tf.newaxis]
+    return last, outputs, [tf.cast(x, outputs.dtype) for x in states]
+
+
+lstm = functools.partial(_layer, fused_lstm)
+
+
+def gru(original, layer, sequences, initial_state, *args, **kwargs):
+    (state,) = tf.nest.flatten(initial_state)
+    options = kwargs | {"reset_after": layer.reset_after}
+    return _layer(fused_gru, original, layer, sequences, state, *args, **options)

@@ -1,0 +1,92 @@
+// A task has examples of a batch, which it takes through all steps, as they
+// wait for no other. Each step multiplies their states with the recurrent
+// kernel.
+#ifndef TENSORFLOW_OPS_NN_CC_KERNELS_RECURRENT_RECURRENT_CPU_H_
+#define TENSORFLOW_OPS_NN_CC_KERNELS_RECURRENT_RECURRENT_CPU_H_
+
+#include <algorithm>
+#include <cstdint>
+
+#include "tensorflow_ops/core/cc/device.h"
+#include "tensorflow_ops/core/cc/gemm_simd.h"
+#include "tensorflow_ops/core/cc/int_math.h"
+#include "tensorflow_ops/core/cc/scratch.h"
+#include "tensorflow_ops/nn/cc/kernels/recurrent/recurrent.h"
+
+namespace tfo {
+
+// A matrix [depth, columns], packed once for the products of all steps.
+template <typename T>
+class PackedMatrix {
+ public:
+  // Element (i, j) is at matrix[i * row_stride + j * column_stride].
+  PackedMatrix(const Cpu& cpu, const T* matrix, int64_t row_stride,
+               int64_t column_stride, int64_t depth, int64_t columns)
+      : depth_(depth),
+        padded_(RoundUp(columns, TFO_DISPATCH(PanelColumns<T>)())),
+        panels_(depth * padded_) {
+    const auto pack = TFO_DISPATCH(PackPanels<T, T>);
+    cpu.ParallelFor(DivideUp(depth, kGemmDepth), 1.0 * kGemmDepth * padded_,
+                    [&](int64_t begin, int64_t end) {
+                      for (int64_t i = begin; i < end; ++i) {
+                        const int64_t first = i * kGemmDepth;
+                        pack(matrix + first * row_stride, row_stride,
+                             column_stride, std::min(kGemmDepth, depth - first),
+                             columns, panels_.data() + first * padded_);
+                      }
+                    });
+  }
+  int64_t padded_columns() const { return padded_; }
+
+  // product [rows, padded_columns()] = a * matrix, or += with `add`; row(m) is
+  // row m of a. `tile` has room for `rows` rows of kGemmStride.
+  template <typename Row>
+  void Multiply(int64_t rows, const Row& row, bool add, T* tile,
+                T* product) const {
+    const auto pack = TFO_DISPATCH(PackTile<T, T>);
+    const auto multiply = TFO_DISPATCH(MultiplyTile<T>);
+    for (int64_t first = 0; first < depth_; first += kGemmDepth) {
+      const int64_t block = std::min(kGemmDepth, depth_ - first);
+      for (int64_t m = 0; m < rows; ++m) {
+        pack(row(m) + first, 0, 1, block, tile + m * kGemmStride);
+      }
+      multiply(tile, rows, block, panels_.data() + first * padded_, padded_,
+               add || first > 0, product, padded_);
+    }
+  }
+
+ private:
+  const int64_t depth_, padded_;
+  const Buffer<T> panels_;
+};
+
+// Calls body(first example, examples) in parallel. A product of fewer than four
+// rows takes the time of four.
+template <typename Body>
+void ForExamples(const Cpu& cpu, const RecurrentSpec& spec, const Body& body) {
+  const int64_t tasks =
+      std::clamp<int64_t>(spec.batch / 4, 1, std::max(cpu.num_threads, 1));
+  const double cycles_per_example =
+      spec.steps * spec.units * (0.25 * spec.units + 20.0);
+  cpu.ParallelFor(tasks, cycles_per_example * spec.batch / tasks,
+                  [&](int64_t begin, int64_t end) {
+                    for (int64_t i = begin; i < end; ++i) {
+                      const int64_t first = i * spec.batch / tasks;
+                      body(first, (i + 1) * spec.batch / tasks - first);
+                    }
+                  });
+}
+
+// The output of a masked step.
+template <typename T>
+void RepeatOutput(const T* state, bool has_begun, int64_t units, T* output) {
+  if (has_begun) {
+    std::copy_n(state, units, output);
+  } else {
+    std::fill_n(output, units, T(0));
+  }
+}
+
+}  // namespace tfo
+
+#endif  // TENSORFLOW_OPS_NN_CC_KERNELS_RECURRENT_RECURRENT_CPU_H_
