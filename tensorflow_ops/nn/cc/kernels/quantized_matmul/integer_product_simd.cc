@@ -86,7 +86,7 @@ TFO_INLINE Bits32 MulAddPacks(IntVector x, IntVector w, Bits32 c) {
     asm("vpdpbusd %2, %1, %0" : "+v"(c) : "v"(w), "v"(x));
     return c;
 #elif defined(__aarch64__)
-    asm(".arch_extension dotprod\n\tsdot %0.4s, %1.16b, %2.16b"
+    asm(".arch armv8.2-a+dotprod\n\tsdot %0.4s, %1.16b, %2.16b"
         : "+w"(c)
         : "w"(w), "w"(x));
     return c;
