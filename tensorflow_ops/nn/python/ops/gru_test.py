@@ -31,7 +31,7 @@ def _definition(x, kernel, recurrent_kernel, bias, h, mask, activation, recurren
 def _weights(reset_after=True, features=3, units=4, batch=4, steps=5):
     shapes = (batch, steps, features), (features, 3 * units), (units, 3 * units)
     biases = (2, 3 * units) if reset_after else (3 * units,)
-    return [_RNG.normal(size=shape) for shape in (*shapes, biases, (batch, units))]
+    return [_RNG.normal(scale=0.5, size=shape) for shape in (*shapes, biases, (batch, units))]
 
 
 class ValuesTest(tf.test.TestCase, parameterized.TestCase):

@@ -749,7 +749,7 @@ SAMPLES |= {
         ],
         edge=[
             {"inputs": _STEPS[:0], "initial_state": _STATE[0][:0], "mask": _STEP_MASK[:0]},
-            {"inputs": _STEPS[:, :0], "mask": _STEP_MASK[:, :0], "reset_after": False, "bias": None},
+            {"inputs": _STEPS[:, :0], "mask": _STEP_MASK[:, :0]},
         ],
         bad=[
             ({"inputs": _STEPS[0]}, r"inputs .*\[4,5\].* expected .*\[\?,\?,\?\]"),
