@@ -1,4 +1,4 @@
-"""lstm, compared with Keras's layer, also compiled by XLA, and PyTorch."""
+"""lstm and gru, compared with Keras's layers, also compiled by XLA, and PyTorch."""
 
 import functools
 
@@ -14,49 +14,76 @@ def _in_keras(layer, inputs, *weights):
     return layer.stateless_call(weights, layer.non_trainable_variables, inputs)[0]
 
 
-def _lstm(batch, steps, features, units, to):
+def _case(kind, batch, steps, features, units, to):
     """Returns a case of all outputs; with `to`, with the gradients to these of inputs and weights."""
-    layer = keras.layers.LSTM(units, return_sequences=True)
+    layer = getattr(keras.layers, kind)(units, return_sequences=True)
     layer.build((batch, steps, features))
     inputs = normal(batch, steps, features), *map(tf.constant, layer.trainable_variables)
+    gates = inputs[1].shape[1]
     original = functools.partial(_in_keras, layer)
     rivals = {"Keras": in_graph(original, inputs, to), "XLA": in_graph(original, inputs, to, jit_compile=True)}
     if torch := peers.torch():
-        module = torch.nn.LSTM(features, units, batch_first=True)
+        module = getattr(torch.nn, kind)(features, units, batch_first=True)
+
+        def of_torch(weights):
+            """Returns weights [.., gates] with PyTorch's gates first: r, z, n of z, r, n."""
+            if kind == "LSTM":
+                return weights.T
+            z, r, n = weights.T.chunk(3)
+            return torch.cat([r, z, n])
 
         def in_pytorch(x, kernel, recurrent_kernel, bias):
-            weights = {"weight_ih_l0": kernel.T, "weight_hh_l0": recurrent_kernel.T, "bias_ih_l0": bias}
-            weights["bias_hh_l0"] = torch.zeros_like(bias)
+            of_inputs, of_states = bias if bias.ndim == 2 else (bias, torch.zeros_like(bias))
+            weights = {"weight_ih_l0": of_torch(kernel), "weight_hh_l0": of_torch(recurrent_kernel)}
+            weights |= {"bias_ih_l0": of_torch(of_inputs), "bias_hh_l0": of_torch(of_states)}
             return torch.func.functional_call(module, weights, (x,))[0]
 
         rivals["PyTorch"] = in_torch(torch, in_pytorch, inputs, to)
     flat, states = normal(batch * steps, features), normal(batch * steps, units)
-    gates = normal(batch * steps, 4 * units)
+    to_gates = normal(batch * steps, gates)
     products = [in_graph(tf.matmul, (flat, inputs[1]))]
     if to:
-        of_gradients = [(flat, gates), (states, gates)]
+        of_gradients = [(flat, to_gates), (states, to_gates)]
         products += [in_graph(functools.partial(tf.matmul, transpose_a=True), pair) for pair in of_gradients]
     return Case(
         {"[batch, steps, features]": [batch, steps, features], "units": units},
-        in_graph(lambda *x: tfo.nn.lstm(*x).outputs, inputs, to),
+        in_graph(lambda *x: getattr(tfo.nn, kind.lower())(*x).outputs, inputs, to),
         rivals,
         floor=tuple(products),
         arrays=dict.fromkeys(("ours", *rivals), (lambda result: result[0]) if to else (lambda result: result)),
     )
 
 
+_INFERENCE = (1, 50, 10, 64), (1, 50, 128, 256), (32, 400, 14, 80), (64, 100, 128, 256)
+_TRAINING = (1, 50, 128, 256), (32, 400, 14, 80), (64, 100, 128, 256), (16, 200, 256, 512)
+
+
 @table()
 def lstm_inference():
     """Lstm without gradient. The floor is the product of inputs and kernel."""
-    for sizes in ((1, 50, 10, 64), (1, 50, 128, 256), (32, 400, 14, 80), (64, 100, 128, 256)):
-        yield _lstm(*sizes, ())
+    for sizes in _INFERENCE:
+        yield _case("LSTM", *sizes, ())
 
 
 @table()
 def lstm_training():
     """Lstm with the gradients to its weights. The floor is that of the products outside of the op."""
-    for sizes in ((1, 50, 128, 256), (32, 400, 14, 80), (64, 100, 128, 256), (16, 200, 256, 512)):
-        yield _lstm(*sizes, (1, 2, 3))
+    for sizes in _TRAINING:
+        yield _case("LSTM", *sizes, (1, 2, 3))
+
+
+@table()
+def gru_inference():
+    """Gru without gradient. The floor is the product of inputs and kernel."""
+    for sizes in _INFERENCE:
+        yield _case("GRU", *sizes, ())
+
+
+@table()
+def gru_training():
+    """Gru with the gradients to its weights. The floor is that of the products outside of the op."""
+    for sizes in _TRAINING:
+        yield _case("GRU", *sizes, (1, 2, 3))
 
 
 def _curve(axis, sizes):
@@ -64,7 +91,7 @@ def _curve(axis, sizes):
     for kind, to in (("inference", ()), ("training", (1, 2, 3))):
         for size in sizes:
             layer = {"batch": 16, "steps": 100, "features": 64, "units": 128, axis: size}
-            case = _lstm(*layer.values(), to)
+            case = _case("LSTM", *layer.values(), to)
             case.where = {"lstm": kind, axis: size}
             yield case
 
