@@ -132,7 +132,8 @@ def _xla_may_differ(expected, actual, one_op):
             return True  # of the shape function, with the arguments' values
     if "No registered '_Arg' OpKernel for XLA" in str(actual):
         return True  # a string
-    return not one_op and re.search("must be known when XLA compiles|RaggedTensorToTensor|SparseReorder", str(actual)) is not None
+    lacks = "must be known when XLA compiles|RaggedTensorToTensor|SparseReorder"
+    return not one_op and re.search(lacks, str(actual)) is not None
 
 
 def _is_of_shapes(error):
