@@ -13,7 +13,7 @@
 namespace tfo {
 
 // kNumbers neighbors along the depth: two of 16 bits, or four of 8, which need
-// HasInt8Products() on aarch64 and at the level avx512.
+// HasByteProducts() on aarch64 and at the level avx512.
 template <int kNumbers>
 struct IntegerPack {
   std::conditional_t<kNumbers == 2, int16_t, int8_t> numbers[kNumbers];

@@ -279,7 +279,7 @@ TFO_CUDA_TEST(QuantizedMatmul, CudaMatchesTheDefinition) {
   });
 }
 
-// The greatest integers, whose sums need all of float's 24 bits in a block, and
+// The greatest integers, whose sums need more than the 24 bits of a float, and
 // wrap around in 2^32.
 template <typename T, typename Device = Cpu>
 void CheckIntegers(const Format& f, int64_t rows, int64_t depth,
