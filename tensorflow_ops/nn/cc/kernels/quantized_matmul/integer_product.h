@@ -36,14 +36,14 @@ struct IntegerProduct {
 // Packs of a run of x, with zeros at its end.
 template <int kNumbers>
 int64_t PacksOf(const DepthBlock& run) {
-  return RoundUp(DivideUp(run.depth, kNumbers), kIntegerTile);
+  return RoundUp(DivideUp(run.depth, kNumbers), kIntegerPad);
 }
 
 // The packs of x and its sums in each run.
 template <int kNumbers>
 struct PackedIntegers {
   template <typename C>
-  PackedIntegers(const Cpu& cpu, const IntegerProduct<C>& p)
+  PackedIntegers(const Cpu& cpu, const IntegerProduct<C>& p, bool halves)
       : stride(std::accumulate(p.runs.begin(), p.runs.end(), int64_t{0},
                                [](int64_t sum, const DepthBlock& run) {
                                  return sum + PacksOf<kNumbers>(run);
@@ -58,7 +58,7 @@ struct PackedIntegers {
         for (const DepthBlock& run : p.runs) {
           const int8_t* const from = p.x + m * depth + run.begin;
           TFO_DISPATCH(PackIntegers<kNumbers>)
-          (from, run.depth, PacksOf<kNumbers>(run), to);
+          (from, run.depth, PacksOf<kNumbers>(run), halves, to);
           to += PacksOf<kNumbers>(run);
           // Unsigned, so that overflow is defined.
           *sum++ = static_cast<int32_t>(
@@ -73,29 +73,39 @@ struct PackedIntegers {
   const Buffer<int32_t> sums;  // [rows][runs]
 };
 
-// Weights as the loops of integer_product_simd.h read them.
+// Weights as the loops of integer_product_simd.h read them: bytes, or packed
+// pairs.
 template <typename C>
 class IntegerWeights {
  public:
   // Parts have at most `columns` columns and `depth` rows.
-  IntegerWeights(const QuantizedWeights<C>& w, int64_t columns, int64_t depth)
+  IntegerWeights(const QuantizedWeights<C>& w, bool packed, int64_t columns,
+                 int64_t depth)
       : bytes_(BytesOf(w)),
         along_(w.transposed),
-        in_place_(w.pairs == NibblePairs::kNone && w.is_signed),
+        packed_(packed),
+        in_place_(packed || (w.pairs == NibblePairs::kNone && w.is_signed)),
         stride_((along_ ? depth : columns) + kIntegerRoom),
-        unpacked_(((along_ ? columns : depth) + 4) * stride_) {}
+        copy_(((along_ ? columns : depth) + 4) * stride_) {}
 
   struct Part {
     const int8_t* data;
     int64_t stride;
   };
   // Rows [k, k + depth), read in packs of kNumbers, of columns [n, n + count).
+  // Where bytes hold pairs, k or n is even.
   template <int kNumbers>
   Part Read(int64_t k, int64_t depth, int64_t n, int64_t count) const {
-    const int64_t row = along_ ? n : k, first = along_ ? k : n;
-    const int64_t rows = along_ ? count : depth;
-    const int64_t length = along_ ? depth : count;
-    const int64_t last = row + (along_ ? rows : RoundUp(rows, kNumbers)) - 1;
+    int64_t row = along_ ? n : k, first = along_ ? k : n;
+    int64_t rows = along_ ? count : depth, length = along_ ? depth : count;
+    if (packed_ && bytes_.pairs == StoredPairs::kAcross) {
+      row /= 2;
+      rows = DivideUp(rows, 2);
+    } else if (packed_) {
+      first /= 2;
+      length = DivideUp(length, 2);
+    }
+    const int64_t last = row + (along_ ? rows : RoundUp(rows, 4)) - 1;
     if (in_place_ && last * bytes_.stride + first + length + kIntegerRoom <=
                          bytes_.end - bytes_.data) {
       return {reinterpret_cast<const int8_t*>(bytes_.data) +
@@ -103,21 +113,26 @@ class IntegerWeights {
               bytes_.stride};
     }
     for (int64_t i = 0; i < rows; ++i) {
-      TFO_DISPATCH(UnpackIntegers)
-      (bytes_, row + i, first, length, unpacked_.data() + i * stride_);
+      int8_t* const to = copy_.data() + i * stride_;
+      if (packed_) {
+        std::copy_n(bytes_.data + (row + i) * bytes_.stride + first, length,
+                    to);
+      } else {
+        TFO_DISPATCH(UnpackIntegers)(bytes_, row + i, first, length, to);
+      }
     }
-    return {unpacked_.data(), stride_};
+    return {copy_.data(), stride_};
   }
 
  private:
   const StoredBytes bytes_;
-  const bool along_, in_place_;
+  const bool along_, packed_, in_place_;
   const int64_t stride_;
-  const Buffer<int8_t> unpacked_;
+  const Buffer<int8_t> copy_;
 };
 
 // Products of panels with tiles of rows of x.
-template <int kNumbers, bool kTiles>
+template <IntegerLoop kLoop, bool kTiles>
 class IntegerPanels {
  public:
   IntegerPanels(int64_t rows, int64_t columns, int64_t packs)
@@ -126,12 +141,11 @@ class IntegerPanels {
         panels_((packs + kIntegerTile) * columns) {}
 
   // Adds the products of `depth` rows of `count` columns to rows of sums.
-  void Multiply(const IntegerPack<kNumbers>* x, int64_t x_stride,
-                const int8_t* weights, int64_t stride, bool along,
-                int64_t depth, int64_t count, int32_t* sums,
-                int64_t sums_stride) const {
-    const int64_t packs = DivideUp(depth, kNumbers);
-    TFO_DISPATCH(PackIntegerPanels<kNumbers>)
+  void Multiply(const PackOf<kLoop>* x, int64_t x_stride, const int8_t* weights,
+                int64_t stride, bool along, int64_t depth, int64_t count,
+                int32_t* sums, int64_t sums_stride) const {
+    const int64_t packs = DivideUp(depth, kNumbersOf<kLoop>);
+    TFO_DISPATCH(PackIntegerPanels<kLoop>)
     (weights, stride, along, depth, count, panels_.data());
     for (int64_t m = 0; m < rows_; m += kTileRows) {
       const int64_t rows = std::min(kTileRows, rows_ - m);
@@ -147,43 +161,56 @@ class IntegerPanels {
       if constexpr (kTiles) {
         TFO_IF_CPU_AVX512(multiply(cpu_avx512::MultiplyIntegerTiles);)
       } else {
-        multiply(TFO_DISPATCH(MultiplyIntegers<kNumbers>));
+        multiply(TFO_DISPATCH(MultiplyIntegers<kLoop>));
       }
     }
   }
 
  private:
   const int64_t rows_;
-  const Buffer<IntegerPack<kNumbers>> tile_, panels_;
+  const Buffer<PackOf<kLoop>> tile_, panels_;
 };
 
-// Calls finish(m, n, count, sums) for parts of rows of x * W.
-template <int kNumbers, typename Scope, typename C, typename Finish>
+// Whether weights are multiplied where they lie.
+template <typename C>
+bool AreFew(const IntegerProduct<C>& p) {
+  return p.rows <= (p.weights.transposed ? kFewAlongRows : kFewRows);
+}
+
+// Calls finish(m, n, count, sums) for parts of rows of x * W. With few rows,
+// kNibbles needs pairs of the depth if W is transposed.
+template <IntegerLoop kLoop, typename Scope, typename C, typename Finish>
 void MultiplyPacks(const Cpu& cpu, const IntegerProduct<C>& p,
                    const Finish& finish) {
+  constexpr int kNumbers = kNumbersOf<kLoop>;
+  constexpr bool kNibbles = kLoop == IntegerLoop::kNibbles;
   const QuantizedWeights<C>& w = p.weights;
-  const bool along = w.transposed;
-  const bool few = p.rows <= (along ? kFewAlongRows : kFewRows);
+  const StoredBytes bytes = BytesOf(w);
+  const bool along = w.transposed, few = AreFew(p);
   const int64_t strip = along ? kUnit : StripColumns(w, cpu);
   const int64_t step = along ? (few ? kAlongDepth : kGemmDepth * kNumbers)
                              : (few ? kFewDepth : kPanelDepth);
   const int64_t stride = strip + 16;  // not a power of two
-  const PackedIntegers<kNumbers> inputs(cpu, p);
+  const bool packed = kNibbles && few, ordered = !packed || along;
+  const PackedIntegers<kNumbers> inputs(
+      cpu, p, !ordered && bytes.pairs == StoredPairs::kAcross);
   // Unsigned bytes are read less 128.
-  const int offset = w.is_signed || w.pairs != NibblePairs::kNone ? 0 : 128;
+  const int offset = w.pairs != NibblePairs::kNone ? -OffsetOf(w)
+                     : w.is_signed                 ? 0
+                                                   : 128;
   const auto body = [&](int64_t begin, int64_t end) {
     [[maybe_unused]] const Scope scope;
-    const IntegerWeights<C> weights(w, strip, std::min(step, w.depth));
-    const IntegerPanels<kNumbers, std::is_same_v<Scope, AmxScope>> panels(
+    const IntegerWeights<C> weights(w, packed, strip, std::min(step, w.depth));
+    const IntegerPanels<kLoop, std::is_same_v<Scope, AmxScope>> panels(
         p.rows, strip, few ? 0 : step / kNumbers);
     const Buffer<int32_t> integers(RoundUp(p.rows, kIntegerTile) * stride),
-        zeros(stride);
+        in_order(ordered ? 0 : stride), zeros(stride);
     const Buffer<C> scales(stride), sums(p.rows * stride);
     for (int64_t n = begin * strip; n < std::min(end * strip, w.columns);
          n += strip) {
       const int64_t count = std::min(strip, w.columns - n);
       std::fill_n(sums.data(), p.rows * stride, C{0});
-      const IntegerPack<kNumbers>* of_run = inputs.packs.data();
+      const PackOf<kLoop>* of_run = inputs.packs.data();
       for (size_t r = 0; r < p.runs.size(); ++r) {
         const DepthBlock& run = p.runs[r];
         std::fill_n(integers.data(), p.rows * stride, 0);
@@ -191,17 +218,30 @@ void MultiplyPacks(const Cpu& cpu, const IntegerProduct<C>& p,
           const int64_t depth = std::min(step, run.depth - k);
           const auto [data, data_stride] =
               weights.template Read<kNumbers>(run.begin + k, depth, n, count);
-          const IntegerPack<kNumbers>* const x = of_run + k / kNumbers;
+          const PackOf<kLoop>* const x = of_run + k / kNumbers;
           if (!few) {
             panels.Multiply(x, inputs.stride, data, data_stride, along, depth,
                             count, integers.data(), stride);
             continue;
           }
-          const auto multiply =
-              along ? TFO_DISPATCH(DotIntegers<kNumbers>)
-                    : TFO_DISPATCH(MultiplyFewIntegers<kNumbers>);
-          multiply(x, inputs.stride, p.rows, DivideUp(depth, kNumbers), data,
-                   data_stride, count, integers.data(), stride);
+          const int64_t packs = DivideUp(depth, kNumbers);
+          if constexpr (kNibbles) {
+            if (along) {
+              TFO_DISPATCH(DotNibbles)
+              (x, inputs.stride, p.rows, packs, data, data_stride,
+               FlipOf(bytes), count, integers.data(), stride);
+            } else {
+              TFO_DISPATCH(MultiplyFewNibbles)
+              (x, inputs.stride, p.rows, packs, data, data_stride,
+               FlipOf(bytes), bytes.pairs, count, integers.data(), stride);
+            }
+          } else {
+            const auto multiply =
+                along ? TFO_DISPATCH(DotIntegers<kNumbers>)
+                      : TFO_DISPATCH(MultiplyFewIntegers<kNumbers>);
+            multiply(x, inputs.stride, p.rows, packs, data, data_stride, count,
+                     integers.data(), stride);
+          }
         }
         of_run += PacksOf<kNumbers>(run);
         for (int64_t i = 0; i < count; ++i) {
@@ -209,10 +249,15 @@ void MultiplyPacks(const Cpu& cpu, const IntegerProduct<C>& p,
           scales.data()[i] = w.scale[PlaceOf(w, run.group, n + i)];
         }
         for (int64_t m = 0; m < p.rows; ++m) {
+          const int32_t* of_row = integers.data() + m * stride;
+          if (!ordered) {
+            TFO_DISPATCH(OrderIntegers)
+            (of_row, count, bytes.pairs, in_order.data());
+            of_row = in_order.data();
+          }
           TFO_DISPATCH(AddScaledIntegers<C>)
-          (integers.data() + m * stride, zeros.data(),
-           inputs.sums.data()[m * p.runs.size() + r], scales.data(), count,
-           sums.data() + m * stride);
+          (of_row, zeros.data(), inputs.sums.data()[m * p.runs.size() + r],
+           scales.data(), count, sums.data() + m * stride);
         }
       }
       for (int64_t m = 0; m < p.rows; ++m) {
@@ -229,12 +274,21 @@ void MultiplyPacks(const Cpu& cpu, const IntegerProduct<C>& p,
 template <typename C, typename Finish>
 void MultiplyIntegers(const Cpu& cpu, const IntegerProduct<C>& p,
                       const Finish& finish) {
-  if (HasTileProducts()) {
-    MultiplyPacks<4, AmxScope>(cpu, p, finish);
+  const QuantizedWeights<C>& w = p.weights;
+  // Few rows multiply pairs where they lie; instructions for bytes need them
+  // unpacked.
+  const bool nibbles =
+      w.pairs != NibblePairs::kNone &&
+      (AreFew(p) ? !w.transposed || w.pairs == NibblePairs::kDepth
+                 : !HasByteProducts());
+  if (nibbles) {
+    MultiplyPacks<IntegerLoop::kNibbles, NoScope>(cpu, p, finish);
+  } else if (HasTileProducts()) {
+    MultiplyPacks<IntegerLoop::kBytes, AmxScope>(cpu, p, finish);
   } else if (HasByteProducts()) {
-    MultiplyPacks<4, NoScope>(cpu, p, finish);
+    MultiplyPacks<IntegerLoop::kBytes, NoScope>(cpu, p, finish);
   } else {
-    MultiplyPacks<2, NoScope>(cpu, p, finish);
+    MultiplyPacks<IntegerLoop::kPairs, NoScope>(cpu, p, finish);
   }
 }
 

@@ -10,12 +10,12 @@ namespace tfo {
 namespace TFO_CPU_NAMESPACE {
 namespace {
 
-constexpr int kRowsAhead = 8;
+// How far ahead loops prefetch: stored rows, and bytes of each.
+constexpr int kRowsAhead = 8, kBytesAhead = 128;
 
 // Half a vector: of bytes as many as a panel has columns.
 constexpr int kHalf = kVectorBytes / 2;
 typedef int8_t Bytes __attribute__((vector_size(kHalf)));
-typedef uint8_t UnsignedBytes __attribute__((vector_size(kHalf)));
 typedef int16_t Shorts __attribute__((vector_size(kVectorBytes)));
 typedef int8_t WideBytes __attribute__((vector_size(kVectorBytes)));
 
@@ -42,24 +42,94 @@ TFO_INLINE Shorts Widen16(Bytes bytes) {
 #endif
 }
 
-// x86 multiplies unsigned bytes with signed ones: panels have weights + 128.
-#ifdef __aarch64__
+// The loop for packs of weights with 8 bits.
 template <int kNumbers>
+constexpr IntegerLoop LoopOf =
+    kNumbers == 2 ? IntegerLoop::kPairs : IntegerLoop::kBytes;
+
+// x86 multiplies unsigned bytes with signed ones: panels have weights + 128.
+template <IntegerLoop kLoop>
+#ifdef __aarch64__
 constexpr int kPanelBias = 0;
 #else
-template <int kNumbers>
-constexpr int kPanelBias = kNumbers == 4 ? 128 : 0;
+constexpr int kPanelBias = kLoop == IntegerLoop::kBytes ? 128 : 0;
 #endif
 
-template <int kNumbers, typename V>
+template <IntegerLoop kLoop, typename V>
 TFO_INLINE V Biased(V bytes) {
-  return bytes ^ static_cast<int8_t>(kPanelBias<kNumbers>);
+  return bytes ^ static_cast<int8_t>(kPanelBias<kLoop>);
+}
+
+#if !defined(__AVX2__) && !defined(__aarch64__)
+// The products of parts of 128 bits.
+template <typename Product>
+TFO_INLINE Bits32 MultiplyParts(IntVector x, IntVector w, Product product) {
+  constexpr int kParts = kVectorBytes / 16;
+  __m128i a[kParts], b[kParts];
+  memcpy(a, &x, sizeof(a));
+  memcpy(b, &w, sizeof(b));
+  for (int i = 0; i < kParts; ++i) a[i] = product(a[i], b[i]);
+  return LoadAs<Bits32>(a);
+}
+#endif
+
+// Sums of products of neighbors in packs of x and of weights within 0 and 15,
+// in 16 bits, which hold four products, and c + the sums of packs.
+#if defined(__AVX512F__)
+TFO_INLINE Shorts MultiplyNibbles(IntVector x, IntVector w) {
+  return reinterpret_cast<Shorts>(_mm512_maddubs_epi16(
+      reinterpret_cast<__m512i>(w), reinterpret_cast<__m512i>(x)));
+}
+TFO_INLINE Bits32 AddNeighbors(Shorts sums, Bits32 c) {
+  return c + reinterpret_cast<Bits32>(_mm512_madd_epi16(
+                 reinterpret_cast<__m512i>(sums), _mm512_set1_epi16(1)));
+}
+#elif defined(__AVX2__)
+TFO_INLINE Shorts MultiplyNibbles(IntVector x, IntVector w) {
+  return reinterpret_cast<Shorts>(_mm256_maddubs_epi16(
+      reinterpret_cast<__m256i>(w), reinterpret_cast<__m256i>(x)));
+}
+TFO_INLINE Bits32 AddNeighbors(Shorts sums, Bits32 c) {
+  return c + reinterpret_cast<Bits32>(_mm256_madd_epi16(
+                 reinterpret_cast<__m256i>(sums), _mm256_set1_epi16(1)));
+}
+#elif defined(__aarch64__)
+struct TwoShorts {
+  TwoShorts operator+(const TwoShorts& b) const {
+    return {vaddq_s16(low, b.low), vaddq_s16(high, b.high)};
+  }
+  int16x8_t low, high;
+};
+TFO_INLINE TwoShorts MultiplyNibbles(IntVector x, IntVector w) {
+  const auto a = reinterpret_cast<int8x16_t>(x);
+  const auto b = reinterpret_cast<int8x16_t>(w);
+  return {vmull_s8(vget_low_s8(a), vget_low_s8(b)), vmull_high_s8(a, b)};
+}
+TFO_INLINE Bits32 AddNeighbors(const TwoShorts& sums, Bits32 c) {
+  return c + reinterpret_cast<Bits32>(
+                 vpaddq_s32(vpaddlq_s16(sums.low), vpaddlq_s16(sums.high)));
+}
+#else
+TFO_INLINE Bits32 MultiplyNibbles(IntVector x, IntVector w) {
+  return MultiplyParts(x, w, [](__m128i a, __m128i b) {
+    // Even bytes, then odd ones.
+    const __m128i even = _mm_madd_epi16(_mm_srai_epi16(_mm_slli_epi16(a, 8), 8),
+                                        _mm_and_si128(b, _mm_set1_epi16(255)));
+    return _mm_add_epi32(
+        even, _mm_madd_epi16(_mm_srai_epi16(a, 8), _mm_srli_epi16(b, 8)));
+  });
+}
+TFO_INLINE Bits32 AddNeighbors(Bits32 sums, Bits32 c) { return c + sums; }
+#endif
+TFO_INLINE Bits32 MulAddNibbles(IntVector x0, IntVector w0, IntVector x1,
+                                IntVector w1, Bits32 c) {
+  return AddNeighbors(MultiplyNibbles(x0, w0) + MultiplyNibbles(x1, w1), c);
 }
 
 // c + the sums of the products of packs of x and of a panel.
-template <int kNumbers>
+template <IntegerLoop kLoop>
 TFO_INLINE Bits32 MulAddPacks(IntVector x, IntVector w, Bits32 c) {
-  if constexpr (kNumbers == 2) {
+  if constexpr (kLoop == IntegerLoop::kPairs) {
 #if defined(__AVX512F__)
     return c + reinterpret_cast<Bits32>(_mm512_madd_epi16(
                    reinterpret_cast<__m512i>(x), reinterpret_cast<__m512i>(w)));
@@ -73,12 +143,9 @@ TFO_INLINE Bits32 MulAddPacks(IntVector x, IntVector w, Bits32 c) {
                    vpaddq_s32(vmull_s16(vget_low_s16(a), vget_low_s16(b)),
                               vmull_high_s16(a, b)));
 #else
-    constexpr int kParts = kVectorBytes / 16;
-    __m128i a[kParts], b[kParts];
-    memcpy(a, &x, sizeof(a));
-    memcpy(b, &w, sizeof(b));
-    for (int i = 0; i < kParts; ++i) a[i] = _mm_madd_epi16(a[i], b[i]);
-    return c + LoadAs<Bits32>(a);
+    return c + MultiplyParts(x, w, [](__m128i a, __m128i b) {
+             return _mm_madd_epi16(a, b);
+           });
 #endif
   } else {
     // In assembly, since not every processor of these levels has them.
@@ -102,12 +169,12 @@ TFO_INLINE Bits32 MulAddPacks(IntVector x, IntVector w, Bits32 c) {
   }
 }
 
-// A panel's columns of one pack: bytes of kNumbers stored rows.
-template <int kNumbers>
+// A panel's columns of one pack: bytes of stored rows.
+template <IntegerLoop kLoop>
 TFO_INLINE void PacksAcross(const int8_t* from, int64_t stride,
                             IntVector (&packs)[2]) {
   const auto load = [&](int i) { return LoadAs<Bytes>(from + i * stride); };
-  if constexpr (kNumbers == 2) {
+  if constexpr (kLoop == IntegerLoop::kPairs) {
     packs[0] =
         reinterpret_cast<IntVector>(Widen16(InterleaveLow(load(0), load(1))));
     packs[1] =
@@ -119,10 +186,10 @@ TFO_INLINE void PacksAcross(const int8_t* from, int64_t stride,
           [](int lane) { return lane / 2 + lane % 2 * kHalf; }));
     };
     const Shorts low = pairs(0), high = pairs(2);
-    packs[0] = reinterpret_cast<IntVector>(Biased<kNumbers>(
-        reinterpret_cast<WideBytes>(InterleaveLow(low, high))));
-    packs[1] = reinterpret_cast<IntVector>(Biased<kNumbers>(
-        reinterpret_cast<WideBytes>(InterleaveHigh(low, high))));
+    packs[0] = reinterpret_cast<IntVector>(
+        Biased<kLoop>(reinterpret_cast<WideBytes>(InterleaveLow(low, high))));
+    packs[1] = reinterpret_cast<IntVector>(
+        Biased<kLoop>(reinterpret_cast<WideBytes>(InterleaveHigh(low, high))));
   }
 }
 
@@ -138,13 +205,12 @@ TFO_INLINE void PrefetchRows(const int8_t* from, int64_t stride, int64_t j) {
 }
 
 // Packs of a stored row.
-template <int kNumbers>
+template <IntegerLoop kLoop>
 TFO_INLINE IntVector PacksAlong(const int8_t* from) {
-  if constexpr (kNumbers == 2) {
+  if constexpr (kLoop == IntegerLoop::kPairs) {
     return reinterpret_cast<IntVector>(Widen16(LoadAs<Bytes>(from)));
   } else {
-    return reinterpret_cast<IntVector>(
-        Biased<kNumbers>(LoadAs<WideBytes>(from)));
+    return reinterpret_cast<IntVector>(Biased<kLoop>(LoadAs<WideBytes>(from)));
   }
 }
 
@@ -156,9 +222,9 @@ TFO_INLINE IntVector BroadcastPack(const P* pack) {
 }
 
 // kCount rows of c, two vectors wide.
-template <int kCount, int kNumbers>
-TFO_INLINE void MultiplyRows(const IntegerPack<kNumbers>* a, int64_t depth,
-                             const IntegerPack<kNumbers>* panel, int32_t* c,
+template <int kCount, IntegerLoop kLoop>
+TFO_INLINE void MultiplyRows(const PackOf<kLoop>* a, int64_t depth,
+                             const PackOf<kLoop>* panel, int32_t* c,
                              int64_t c_stride) {
   Bits32 sums[kCount][2];
 #pragma GCC unroll 16
@@ -166,17 +232,30 @@ TFO_INLINE void MultiplyRows(const IntegerPack<kNumbers>* a, int64_t depth,
     sums[m][0] = LoadAs<Bits32>(c + m * c_stride);
     sums[m][1] = LoadAs<Bits32>(c + m * c_stride + kFloats);
   }
-  for (int64_t k = 0; k < depth; ++k) {
+  constexpr int kPacks = kLoop == IntegerLoop::kNibbles ? 2 : 1;
+  for (int64_t k = 0; k < depth; k += kPacks) {
     const auto b0 = LoadAs<IntVector>(panel);
     const auto b1 = LoadAs<IntVector>(panel + kFloats);
+    if constexpr (kPacks == 2) {
+      const auto b2 = LoadAs<IntVector>(panel + 2 * kFloats);
+      const auto b3 = LoadAs<IntVector>(panel + 3 * kFloats);
 #pragma GCC unroll 16
-    for (int m = 0; m < kCount; ++m) {
-      const IntVector x = BroadcastPack(a + m * kGemmStride);
-      sums[m][0] = MulAddPacks<kNumbers>(x, b0, sums[m][0]);
-      sums[m][1] = MulAddPacks<kNumbers>(x, b1, sums[m][1]);
+      for (int m = 0; m < kCount; ++m) {
+        const IntVector x0 = BroadcastPack(a + m * kGemmStride);
+        const IntVector x1 = BroadcastPack(a + m * kGemmStride + 1);
+        sums[m][0] = MulAddNibbles(x0, b0, x1, b2, sums[m][0]);
+        sums[m][1] = MulAddNibbles(x0, b1, x1, b3, sums[m][1]);
+      }
+    } else {
+#pragma GCC unroll 16
+      for (int m = 0; m < kCount; ++m) {
+        const IntVector x = BroadcastPack(a + m * kGemmStride);
+        sums[m][0] = MulAddPacks<kLoop>(x, b0, sums[m][0]);
+        sums[m][1] = MulAddPacks<kLoop>(x, b1, sums[m][1]);
+      }
     }
-    panel += 2 * kFloats;
-    ++a;
+    panel += kPacks * 2 * kFloats;
+    a += kPacks;
   }
 #pragma GCC unroll 16
   for (int m = 0; m < kCount; ++m) {
@@ -186,23 +265,152 @@ TFO_INLINE void MultiplyRows(const IntegerPack<kNumbers>* a, int64_t depth,
 }
 
 // Subtracts the panels' bias from what sums will be.
-template <int kNumbers>
-TFO_INLINE void SubtractBias(const IntegerPack<kNumbers>* a, int64_t a_stride,
+template <IntegerLoop kLoop>
+TFO_INLINE void SubtractBias(const PackOf<kLoop>* a, int64_t a_stride,
                              int64_t rows, int64_t depth, int64_t columns,
                              int32_t* c, int64_t c_stride) {
-  if constexpr (kPanelBias<kNumbers> != 0) {
+  if constexpr (kPanelBias<kLoop> != 0) {
     for (int64_t m = 0; m < rows; ++m, a += a_stride, c += c_stride) {
       int32_t sum = 0;
       for (int64_t k = 0; k < depth; ++k) {
-        for (int i = 0; i < kNumbers; ++i) sum += a[k].numbers[i];
+        for (const int8_t number : a[k].numbers) sum += number;
       }
       const auto bias =
-          Broadcast<Bits32>(static_cast<uint32_t>(sum * kPanelBias<kNumbers>));
+          Broadcast<Bits32>(static_cast<uint32_t>(sum * kPanelBias<kLoop>));
       for (int64_t j = 0; j < columns; j += kFloats) {
         StoreAs(LoadAs<Bits32>(c + j) - bias, c + j);
       }
     }
   }
+}
+
+// InterleaveLow and InterleaveHigh in each 16 bytes, which is cheaper.
+template <typename V, int kHalf = 0>
+TFO_INLINE V Zip(V a, V b) {
+  return Shuffle(a, b, [](int i) {
+    constexpr int kCount = sizeof(V) / sizeof(V{}[0]);
+    constexpr int kPart = 16 / sizeof(V{}[0]);
+    return i / kPart * kPart + i % kPart / 2 + kHalf * kPart / 2 +
+           i % 2 * kCount;
+  });
+}
+template <typename V>
+TFO_INLINE V ZipHigh(V a, V b) {
+  return Zip<V, 1>(a, b);
+}
+
+TFO_INLINE Bits32 LowNibbles(Bits32 v) { return v & 0x0F0F0F0Fu; }
+TFO_INLINE Bits32 HighNibbles(Bits32 v) { return LowNibbles(v >> 4); }
+
+// Four columns of sums.
+typedef int32_t Quad __attribute__((vector_size(16)));
+
+// kCount rows of c += packs * four stored rows. Lanes of vectors have a byte of
+// each, in Zip's order; with kAlong, sums of low numbers come before those of
+// high ones.
+template <StoredPairs kPairs, int kCount>
+TFO_INLINE void MultiplyNibbleRows(const IntegerPack<4>* a, int64_t a_stride,
+                                   const int8_t* weights, int64_t stride,
+                                   uint8_t flip, int64_t columns, int32_t* c,
+                                   int64_t c_stride) {
+  constexpr bool kAlong = kPairs == StoredPairs::kAlong;
+  constexpr int kColumns = kVectorBytes * (kAlong ? 2 : 1);
+  constexpr int kPacks = kAlong ? 1 : 2;
+  IntVector x[kCount][kPacks];
+  for (int m = 0; m < kCount; ++m) {
+    for (int p = 0; p < kPacks; ++p) {
+      x[m][p] = BroadcastPack(a + m * a_stride + p);
+    }
+  }
+  for (int64_t j = 0; j < columns; j += kColumns, weights += kVectorBytes) {
+    PrefetchRows<4>(weights, stride, 0);
+    Shorts pairs[2][2];
+#pragma GCC unroll 2
+    for (int i = 0; i < 2; ++i) {
+      const auto load = [&](int row) {
+        return LoadAs<WideBytes>(weights + row * stride) ^
+               static_cast<int8_t>(flip);
+      };
+      const WideBytes first = load(2 * i), second = load(2 * i + 1);
+      pairs[0][i] = reinterpret_cast<Shorts>(Zip(first, second));
+      pairs[1][i] = reinterpret_cast<Shorts>(ZipHigh(first, second));
+    }
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; ++i) {
+      const Shorts* const p = pairs[i / 2];
+      const auto bytes = reinterpret_cast<Bits32>(
+          i % 2 == 0 ? Zip(p[0], p[1]) : ZipHigh(p[0], p[1]));
+      const auto low = reinterpret_cast<IntVector>(LowNibbles(bytes));
+      const auto high = reinterpret_cast<IntVector>(HighNibbles(bytes));
+#pragma GCC unroll 4
+      for (int m = 0; m < kCount; ++m) {
+        int32_t* const to = c + m * c_stride + j + i * (kColumns / 4);
+        const auto sum = LoadAs<Bits32>(to);
+        if constexpr (kAlong) {
+          StoreAs(AddNeighbors(MultiplyNibbles(x[m][0], low), sum), to);
+          StoreAs(AddNeighbors(MultiplyNibbles(x[m][0], high),
+                               LoadAs<Bits32>(to + kFloats)),
+                  to + kFloats);
+        } else {
+          StoreAs(MulAddNibbles(x[m][0], low, x[m][1], high, sum), to);
+        }
+      }
+    }
+  }
+}
+
+// kCount rows of c += dot products of packs with columns. load(n, k, packs)
+// loads those of column n, from pack k on.
+template <IntegerLoop kLoop, int kCount, typename Load>
+TFO_INLINE void DotRows(const PackOf<kLoop>* a, int64_t a_stride, int64_t depth,
+                        int64_t columns, const Load& load, int32_t* c,
+                        int64_t c_stride) {
+  constexpr bool kNibbles = kLoop == IntegerLoop::kNibbles;
+  constexpr int kColumns = kCount <= 2 ? 4 : 2, kVectors = kNibbles ? 2 : 1;
+  for (int64_t j = 0; j < columns; j += kColumns) {
+    Bits32 sums[kCount][kColumns] = {};
+    for (int64_t k = 0; k < depth; k += kVectors * kFloats) {
+      IntVector w[kColumns][kVectors];
+#pragma GCC unroll 4
+      for (int n = 0; n < kColumns; ++n) {
+        // Columns beyond the last repeat it.
+        load(j + n < columns ? j + n : columns - 1, k, w[n]);
+      }
+#pragma GCC unroll 4
+      for (int i = 0; i < kCount; ++i) {
+        const PackOf<kLoop>* const from = a + i * a_stride + k;
+        const auto x = LoadAs<IntVector>(from);
+        if constexpr (kNibbles) {
+          const auto next = LoadAs<IntVector>(from + kFloats);
+#pragma GCC unroll 4
+          for (int n = 0; n < kColumns; ++n) {
+            sums[i][n] = MulAddNibbles(x, w[n][0], next, w[n][1], sums[i][n]);
+          }
+        } else {
+#pragma GCC unroll 4
+          for (int n = 0; n < kColumns; ++n) {
+            sums[i][n] = MulAddPacks<kLoop>(x, w[n][0], sums[i][n]);
+          }
+        }
+      }
+    }
+    for (int i = 0; i < kCount; ++i) {
+      int32_t* const to = c + i * c_stride + j;
+      for (int n = 0; n < kColumns && j + n < columns; ++n) {
+        to[n] = static_cast<int32_t>(static_cast<uint32_t>(to[n]) +
+                                     SumLanes(sums[i][n]));
+      }
+    }
+  }
+}
+
+// Calls run(Constant<count>, first) for parts of few rows.
+template <typename Run>
+TFO_INLINE void ForFewRows(int64_t rows, const Run& run) {
+  int64_t m = 0;
+  for (; m + 4 <= rows; m += 4) run(Constant<4>(), m);
+  for (; m + 2 <= rows; m += 2) run(Constant<2>(), m);
+  for (; m < rows; ++m) run(Constant<1>(), m);
 }
 
 }  // namespace
@@ -214,48 +422,46 @@ void UnpackIntegers(const StoredBytes& bytes, int64_t row, int64_t first,
   const uint8_t* from = bytes.data + (across ? row / 2 : row) * bytes.stride +
                         (along ? first / 2 : first);
   const int64_t n = along ? (count + 1) / 2 : count;
-  const auto load = [&](int64_t i) {
-    if (bytes.end - (from + i) >= kHalf) {
-      return LoadAs<UnsignedBytes>(from + i);
+  const bool is_pair = along || across;
+  const uint8_t flip = !is_pair ? (bytes.is_signed ? 0 : 128) : FlipOf(bytes);
+  for (int64_t i = 0; i < n; i += kVectorBytes) {
+    const int64_t left = bytes.end - (from + i);
+    WideBytes v = {};
+    if (left < kVectorBytes) {
+      memcpy(&v, from + i, left);
+    } else {
+      v = LoadAs<WideBytes>(from + i);
     }
-    UnsignedBytes v = {};
-    memcpy(&v, from + i, bytes.end - (from + i));
-    return v;
-  };
-  if (bytes.pairs == StoredPairs::kNone) {
-    const uint8_t flip = bytes.is_signed ? 0 : 128;
-    for (int64_t i = 0; i < n; i += kHalf) StoreAs(load(i) ^ flip, to + i);
-    return;
-  }
-  // Extends the sign of 4 bits.
-  const uint8_t sign = bytes.is_signed ? 8 : 0;
-  for (int64_t i = 0; i < n; i += kHalf) {
-    const UnsignedBytes v = load(i);
-    const UnsignedBytes low = ((v & 15) ^ sign) - sign;
-    const UnsignedBytes high = ((v >> 4) ^ sign) - sign;
+    v ^= static_cast<int8_t>(flip);
+    const auto low =
+        reinterpret_cast<WideBytes>(LowNibbles(reinterpret_cast<Bits32>(v)));
+    const auto high =
+        reinterpret_cast<WideBytes>(HighNibbles(reinterpret_cast<Bits32>(v)));
     if (along) {
       StoreAs(InterleaveLow(low, high), to + 2 * i);
-      StoreAs(InterleaveHigh(low, high), to + 2 * i + kHalf);
+      StoreAs(InterleaveHigh(low, high), to + 2 * i + kVectorBytes);
     } else {
-      StoreAs(row % 2 == 1 ? high : low, to + i);
+      StoreAs(!is_pair ? v : row % 2 == 1 ? high : low, to + i);
     }
   }
 }
 
 template <int kNumbers>
-void PackIntegers(const int8_t* x, int64_t depth, int64_t count,
+void PackIntegers(const int8_t* x, int64_t depth, int64_t count, bool halves,
                   IntegerPack<kNumbers>* packs) {
-  for (int64_t k = 0; k < count * kNumbers; k += kNumbers, ++packs) {
+  for (int64_t p = 0; p < count; ++p, ++packs) {
+    const int64_t begin = halves ? p / 2 * 8 + p % 2 : p * kNumbers;
     for (int i = 0; i < kNumbers; ++i) {
-      packs->numbers[i] = k + i < depth ? x[k + i] : 0;
+      const int64_t k = begin + (halves ? 2 * i : i);
+      packs->numbers[i] = k < depth ? x[k] : 0;
     }
   }
 }
 
-template <int kNumbers>
+template <IntegerLoop kLoop>
 void PackIntegerPanels(const int8_t* weights, int64_t stride, bool along,
-                       int64_t depth, int64_t columns,
-                       IntegerPack<kNumbers>* panels) {
+                       int64_t depth, int64_t columns, PackOf<kLoop>* panels) {
+  constexpr int kNumbers = kNumbersOf<kLoop>;
   constexpr int kColumns = 2 * kFloats;
   const int64_t packs = (depth + kNumbers - 1) / kNumbers;
   for (int64_t k = 0; k < packs && !along; ++k) {
@@ -263,13 +469,13 @@ void PackIntegerPanels(const int8_t* weights, int64_t stride, bool along,
       const int8_t* const from = weights + k * kNumbers * stride + j;
       PrefetchRows<kNumbers>(from, stride, j);
       IntVector v[2];
-      PacksAcross<kNumbers>(from, stride, v);
+      PacksAcross<kLoop>(from, stride, v);
       StoreAs(v[0], panels + j * packs + k * kColumns);
       StoreAs(v[1], panels + j * packs + k * kColumns + kFloats);
     }
   }
   for (int64_t j = 0; j < columns && along; j += kFloats) {
-    IntegerPack<kNumbers>* const panel =
+    PackOf<kLoop>* const panel =
         panels + j / kColumns * kColumns * packs + j % kColumns;
     for (int64_t k = 0; k < packs; k += kFloats) {
       IntVector v[kFloats];
@@ -277,7 +483,7 @@ void PackIntegerPanels(const int8_t* weights, int64_t stride, bool along,
       for (int i = 0; i < kFloats; ++i) {
         // Columns beyond the last repeat it.
         const int64_t column = j + i < columns ? j + i : columns - 1;
-        v[i] = PacksAlong<kNumbers>(weights + column * stride + k * kNumbers);
+        v[i] = PacksAlong<kLoop>(weights + column * stride + k * kNumbers);
       }
       Transpose(v);
       const int64_t n = packs - k < kFloats ? packs - k : kFloats;
@@ -293,7 +499,8 @@ void MultiplyFewIntegers(const IntegerPack<kNumbers>* a, int64_t a_stride,
                          int64_t rows, int64_t depth, const int8_t* weights,
                          int64_t stride, int64_t columns, int32_t* c,
                          int64_t c_stride) {
-  SubtractBias(a, a_stride, rows, depth, columns, c, c_stride);
+  constexpr IntegerLoop kLoop = LoopOf<kNumbers>;
+  SubtractBias<kLoop>(a, a_stride, rows, depth, columns, c, c_stride);
   // Four stored rows at a time: more would leave the cache where rows are a
   // power of two apart.
   constexpr int kPacks = 4 / kNumbers;
@@ -312,8 +519,7 @@ void MultiplyFewIntegers(const IntegerPack<kNumbers>* a, int64_t a_stride,
         IntVector w[kHere][2];
 #pragma GCC unroll 2
         for (int p = 0; p < kHere; ++p) {
-          PacksAcross<kNumbers>(weights + p * kNumbers * stride + j, stride,
-                                w[p]);
+          PacksAcross<kLoop>(weights + p * kNumbers * stride + j, stride, w[p]);
         }
 #pragma GCC unroll 4
         for (int i = 0; i < kCount; ++i) {
@@ -323,7 +529,7 @@ void MultiplyFewIntegers(const IntegerPack<kNumbers>* a, int64_t a_stride,
             auto sum = LoadAs<Bits32>(to + half * kFloats);
 #pragma GCC unroll 2
             for (int p = 0; p < kHere; ++p) {
-              sum = MulAddPacks<kNumbers>(x[i][p], w[p][half], sum);
+              sum = MulAddPacks<kLoop>(x[i][p], w[p][half], sum);
             }
             StoreAs(sum, to + half * kFloats);
           }
@@ -331,10 +537,7 @@ void MultiplyFewIntegers(const IntegerPack<kNumbers>* a, int64_t a_stride,
       }
     };
     const auto with_rows = [&](auto packs) {
-      int64_t m = 0;
-      for (; m + 4 <= rows; m += 4) run(Constant<4>(), packs, m);
-      for (; m + 2 <= rows; m += 2) run(Constant<2>(), packs, m);
-      for (; m < rows; ++m) run(Constant<1>(), packs, m);
+      ForFewRows(rows, [&](auto count, int64_t m) { run(count, packs, m); });
     };
     if (k + kPacks <= depth) {
       with_rows(Constant<kPacks>());
@@ -348,61 +551,99 @@ template <int kNumbers>
 void DotIntegers(const IntegerPack<kNumbers>* a, int64_t a_stride, int64_t rows,
                  int64_t depth, const int8_t* weights, int64_t stride,
                  int64_t columns, int32_t* c, int64_t c_stride) {
-  SubtractBias(a, a_stride, rows, depth, columns, c, c_stride);
-  const auto run = [&](auto count, int64_t m) {
-    constexpr int kCount = decltype(count)::kValue;
-    constexpr int kColumns = kCount <= 2 ? 4 : 2;
-    for (int64_t j = 0; j < columns; j += kColumns) {
-      const int8_t* from[kColumns];
-      for (int n = 0; n < kColumns; ++n) {
-        // Columns beyond the last repeat it.
-        from[n] = weights + (j + n < columns ? j + n : columns - 1) * stride;
-      }
-      Bits32 sums[kCount][kColumns] = {};
-      for (int64_t k = 0; k < depth; k += kFloats) {
-        IntVector w[kColumns];
-#pragma GCC unroll 4
-        for (int n = 0; n < kColumns; ++n) {
-          w[n] = PacksAlong<kNumbers>(from[n] + k * kNumbers);
-        }
-#pragma GCC unroll 4
-        for (int i = 0; i < kCount; ++i) {
-          const auto x = LoadAs<IntVector>(a + (m + i) * a_stride + k);
-#pragma GCC unroll 4
-          for (int n = 0; n < kColumns; ++n) {
-            sums[i][n] = MulAddPacks<kNumbers>(x, w[n], sums[i][n]);
-          }
-        }
-      }
-      for (int i = 0; i < kCount; ++i) {
-        int32_t* const to = c + (m + i) * c_stride + j;
-        for (int n = 0; n < kColumns && j + n < columns; ++n) {
-          to[n] = static_cast<int32_t>(static_cast<uint32_t>(to[n]) +
-                                       SumLanes(sums[i][n]));
+  constexpr IntegerLoop kLoop = LoopOf<kNumbers>;
+  SubtractBias<kLoop>(a, a_stride, rows, depth, columns, c, c_stride);
+  const auto load = [&](int64_t n, int64_t k, IntVector* to) {
+    *to = PacksAlong<kLoop>(weights + n * stride + k * kNumbers);
+  };
+  ForFewRows(rows, [&](auto count, int64_t m) {
+    DotRows<kLoop, decltype(count)::kValue>(a + m * a_stride, a_stride, depth,
+                                            columns, load, c + m * c_stride,
+                                            c_stride);
+  });
+}
+
+void MultiplyFewNibbles(const IntegerPack<4>* a, int64_t a_stride, int64_t rows,
+                        int64_t depth, const int8_t* weights, int64_t stride,
+                        uint8_t flip, StoredPairs pairs, int64_t columns,
+                        int32_t* c, int64_t c_stride) {
+  const auto multiply = [&](auto of_pairs) {
+    constexpr auto kPairs =
+        static_cast<StoredPairs>(decltype(of_pairs)::kValue);
+    constexpr int kPacks = kPairs == StoredPairs::kAlong ? 1 : 2;
+    for (int64_t k = 0; k < depth; k += kPacks, weights += 4 * stride) {
+      ForFewRows(rows, [&](auto count, int64_t m) {
+        MultiplyNibbleRows<kPairs, decltype(count)::kValue>(
+            a + m * a_stride + k, a_stride, weights, stride, flip, columns,
+            c + m * c_stride, c_stride);
+      });
+    }
+  };
+  if (pairs == StoredPairs::kAlong) {
+    multiply(Constant<static_cast<int>(StoredPairs::kAlong)>());
+  } else {
+    multiply(Constant<static_cast<int>(StoredPairs::kAcross)>());
+  }
+}
+
+void OrderIntegers(const int32_t* c, int64_t n, StoredPairs pairs,
+                   int32_t* to) {
+  const bool along = pairs == StoredPairs::kAlong;
+  constexpr int kParts = kVectorBytes / 16;
+  const int columns = kVectorBytes * (along ? 2 : 1);
+  for (int64_t j = 0; j < n; j += columns, c += columns, to += columns) {
+    for (int i = 0; i < 4; ++i) {
+      for (int part = 0; part < kParts; ++part) {
+        const int32_t* const from = c + i * (columns / 4) + 4 * part;
+        int32_t* const at = to + (4 * part + i) * (along ? 8 : 4);
+        const auto low = LoadAs<Quad>(from);
+        if (along) {
+          const auto high = LoadAs<Quad>(from + kFloats);
+          StoreAs(InterleaveLow(low, high), at);
+          StoreAs(InterleaveHigh(low, high), at + 4);
+        } else {
+          StoreAs(low, at);
         }
       }
     }
-  };
-  int64_t m = 0;
-  for (; m + 4 <= rows; m += 4) run(Constant<4>(), m);
-  for (; m + 2 <= rows; m += 2) run(Constant<2>(), m);
-  for (; m < rows; ++m) run(Constant<1>(), m);
+  }
 }
 
-template <int kNumbers>
-void MultiplyIntegers(const IntegerPack<kNumbers>* a, int64_t rows,
-                      int64_t depth, const IntegerPack<kNumbers>* panels,
-                      int64_t columns, int32_t* c, int64_t c_stride) {
-  // With two vectors each, two of a panel, one of x and a product, they fit the
+void DotNibbles(const IntegerPack<4>* a, int64_t a_stride, int64_t rows,
+                int64_t depth, const int8_t* weights, int64_t stride,
+                uint8_t flip, int64_t columns, int32_t* c, int64_t c_stride) {
+  const auto load = [&](int64_t n, int64_t k, IntVector* to) {
+    const int8_t* const from = weights + n * stride + 2 * k;
+    __builtin_prefetch(from + kBytesAhead);
+    const auto v = reinterpret_cast<Bits32>(LoadAs<WideBytes>(from) ^
+                                            static_cast<int8_t>(flip));
+    const auto low = reinterpret_cast<WideBytes>(LowNibbles(v));
+    const auto high = reinterpret_cast<WideBytes>(HighNibbles(v));
+    to[0] = reinterpret_cast<IntVector>(InterleaveLow(low, high));
+    to[1] = reinterpret_cast<IntVector>(InterleaveHigh(low, high));
+  };
+  ForFewRows(rows, [&](auto count, int64_t m) {
+    DotRows<IntegerLoop::kNibbles, decltype(count)::kValue>(
+        a + m * a_stride, a_stride, depth, columns, load, c + m * c_stride,
+        c_stride);
+  });
+}
+
+template <IntegerLoop kLoop>
+void MultiplyIntegers(const PackOf<kLoop>* a, int64_t rows, int64_t depth,
+                      const PackOf<kLoop>* panels, int64_t columns, int32_t* c,
+                      int64_t c_stride) {
+  // With two vectors each, those of a panel, of x and a product, they fit the
   // registers.
-  constexpr int kRows = kVectorBytes == 32 ? 6 : 14;
-  SubtractBias(a, kGemmStride, rows, depth, columns, c, c_stride);
+  constexpr int kRows =
+      kVectorBytes == 32 ? (kLoop == IntegerLoop::kNibbles ? 4 : 6) : 14;
+  SubtractBias<kLoop>(a, kGemmStride, rows, depth, columns, c, c_stride);
   // A panel stays in the L1 cache while all rows pass.
   for (int64_t j = 0; j < columns; j += 2 * kFloats) {
     const auto run = [&](auto count, int64_t m) {
-      MultiplyRows<decltype(count)::kValue>(a + m * kGemmStride, depth,
-                                            panels + j * depth,
-                                            c + m * c_stride + j, c_stride);
+      MultiplyRows<decltype(count)::kValue, kLoop>(
+          a + m * kGemmStride, depth, panels + j * depth, c + m * c_stride + j,
+          c_stride);
     };
     int64_t m = 0;
     for (; m + kRows <= rows; m += kRows) run(Constant<kRows>(), m);
@@ -437,7 +678,8 @@ void MultiplyIntegerTiles(const IntegerPack<4>* a, int64_t rows, int64_t depth,
                           int32_t* c, int64_t c_stride) {
   constexpr int kColumns = 2 * kFloats;
   constexpr int64_t kRow = kGemmStride * sizeof(*a);
-  SubtractBias(a, kGemmStride, rows, depth, columns, c, c_stride);
+  SubtractBias<IntegerLoop::kBytes>(a, kGemmStride, rows, depth, columns, c,
+                                    c_stride);
   const int64_t c_bytes = c_stride * sizeof(*c);
   for (int64_t j = 0; j < columns; j += kColumns, panels += depth * kColumns) {
     for (int64_t m = 0; m < rows; m += 2 * kIntegerTile) {
@@ -470,22 +712,27 @@ void MultiplyIntegerTiles(const IntegerPack<4>* a, int64_t rows, int64_t depth,
 }
 #endif
 
-#define TFO_INSTANTIATE(kNumbers)                                              \
-  template void PackIntegers<kNumbers>(const int8_t*, int64_t, int64_t,        \
-                                       IntegerPack<kNumbers>*);                \
-  template void PackIntegerPanels<kNumbers>(                                   \
-      const int8_t*, int64_t, bool, int64_t, int64_t, IntegerPack<kNumbers>*); \
-  template void MultiplyIntegers<kNumbers>(                                    \
-      const IntegerPack<kNumbers>*, int64_t, int64_t,                          \
-      const IntegerPack<kNumbers>*, int64_t, int32_t*, int64_t);               \
-  template void MultiplyFewIntegers<kNumbers>(                                 \
-      const IntegerPack<kNumbers>*, int64_t, int64_t, int64_t, const int8_t*,  \
-      int64_t, int64_t, int32_t*, int64_t);                                    \
-  template void DotIntegers<kNumbers>(const IntegerPack<kNumbers>*, int64_t,   \
-                                      int64_t, int64_t, const int8_t*,         \
+#define TFO_INSTANTIATE(kNumbers)                                             \
+  template void PackIntegers<kNumbers>(const int8_t*, int64_t, int64_t, bool, \
+                                       IntegerPack<kNumbers>*);               \
+  template void MultiplyFewIntegers<kNumbers>(                                \
+      const IntegerPack<kNumbers>*, int64_t, int64_t, int64_t, const int8_t*, \
+      int64_t, int64_t, int32_t*, int64_t);                                   \
+  template void DotIntegers<kNumbers>(const IntegerPack<kNumbers>*, int64_t,  \
+                                      int64_t, int64_t, const int8_t*,        \
                                       int64_t, int64_t, int32_t*, int64_t)
 TFO_INSTANTIATE(2);
 TFO_INSTANTIATE(4);
+#undef TFO_INSTANTIATE
+#define TFO_INSTANTIATE(kLoop)                                              \
+  template void PackIntegerPanels<kLoop>(const int8_t*, int64_t, bool,      \
+                                         int64_t, int64_t, PackOf<kLoop>*); \
+  template void MultiplyIntegers<kLoop>(const PackOf<kLoop>*, int64_t,      \
+                                        int64_t, const PackOf<kLoop>*,      \
+                                        int64_t, int32_t*, int64_t)
+TFO_INSTANTIATE(IntegerLoop::kPairs);
+TFO_INSTANTIATE(IntegerLoop::kBytes);
+TFO_INSTANTIATE(IntegerLoop::kNibbles);
 #undef TFO_INSTANTIATE
 #define TFO_INSTANTIATE(C)                                                    \
   template void AddScaledIntegers<C>(const int32_t*, const int32_t*, int32_t, \

@@ -18,6 +18,12 @@ struct StoredBytes {
   bool is_signed;
 };
 
+// Signed numbers of 4 bits are stored as two's complements: flipping bit 3 adds
+// 8. Bits to flip in a byte of pairs.
+inline uint8_t FlipOf(const StoredBytes& bytes) {
+  return bytes.is_signed ? 0x88 : 0;
+}
+
 // A part of the depth that lies in one group.
 struct DepthBlock {
   int64_t begin, depth, group;
