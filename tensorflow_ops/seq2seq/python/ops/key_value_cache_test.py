@@ -15,7 +15,11 @@ _RNG = np.random.default_rng(0)
 _TABLE = tf.constant(_RNG.normal(size=[_VOCABULARY, 3, _HEADS, _DEPTH]), tf.float32)
 _LOGITS = tf.constant(_RNG.normal(size=[_HEADS * _DEPTH, _VOCABULARY]), tf.float32)
 _OPTIONS = {"batch_size": 3, "max_length": 12, "bos_id": 1, "eos_ids": 0}
-_SEARCHES = [("beam_search", {"beam_width": 4}), ("sample", {"num_return_sequences": 3}), ("sample", {})]
+_SEARCHES = [
+    ("beam_search", {"beam_width": 4, "num_return_sequences": 4}),
+    ("sample", {"num_return_sequences": 3}),
+    ("sample", {}),
+]
 # They reorder states by the function of the others, and XLA takes 24 s of CPU time for them: seq2seq_graph_test.py
 # compiles them once.
 _MORE_SEARCHES = [
