@@ -48,7 +48,7 @@ if [[ ! -e $here/zero_out_test && -e $here/build.sh ]]; then
 fi
 # First those of which the emulation of CUDA shows least: operations of warps, blocks that share memory.
 programs=()
-for program in "$here"/{mma,tile_product,attention_gpu,connected_components,ctc_loss,nms,ctc_decode,deform_conv}_test \
+for program in "$here"/{mma,tile_product,attention_gpu,attention_gpu_options,connected_components,ctc_loss,nms,ctc_decode,deform_conv}_test \
   "$here"/*_test; do
   program=${program##*/}
   [[ -x $here/$program && " ${programs[*]} " != *" $program "* ]] || continue

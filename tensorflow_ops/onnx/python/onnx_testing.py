@@ -28,14 +28,20 @@ def operators(model):
     return {node.op_type for node in model.graph.node}
 
 
-def run(model, inputs):
-    """Returns the outputs of an ONNX model of `convert`, which has no input that its function does not use."""
+def runner(model):
+    """Returns a function from inputs to the outputs of an ONNX model of `convert`."""
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3  # Errors only.
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    # The model has no input that its function does not use.
     used = {node.name for node in session.get_inputs()}
-    return session.run(None, {f"x{i}": x for i, x in enumerate(inputs) if f"x{i}" in used})
+    return lambda inputs: session.run(None, {f"x{i}": x for i, x in enumerate(inputs) if f"x{i}" in used})
+
+
+def run(model, inputs):
+    """Returns the outputs of an ONNX model of `convert`."""
+    return runner(model)(inputs)
 
 
 def check(test, function, *inputs, opset=18, dynamic=True, also=(), tolerance=None, optimize=True):
@@ -58,8 +64,9 @@ def check(test, function, *inputs, opset=18, dynamic=True, also=(), tolerance=No
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         model = convert(function, specs, opset, optimize)
+    run_model = runner(model)
     for args in [inputs, *also]:
-        expected, found = [np.asarray(t) for t in tf.nest.flatten(function(*args))], run(model, args)
+        expected, found = [np.asarray(t) for t in tf.nest.flatten(function(*args))], run_model(args)
         for one, other in zip(expected, found, strict=True):
             test.assertEqual(other.dtype, one.dtype)
             test.assertEqual(other.shape, one.shape)
