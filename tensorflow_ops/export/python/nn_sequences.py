@@ -42,16 +42,42 @@ def at(x, index):
     return tf.reduce_sum(zero_if(tf.not_equal(index_range(x, index.dtype), expand(index, 1)), x), -1)
 
 
-def loop(count, body, *state):
-    """Returns the state after body(i, *state) for i in [0, count). Static shapes may differ between iterations."""
+def loop(count, body, *state, start=0):
+    """Returns the state after body(i, *state) for i in [start, count). Static shapes may differ between iterations."""
     shapes = [tf.TensorShape([None] * x.shape.rank) for x in state]
     _, *state = tf.while_loop(
         lambda i, *_: i < count,
         lambda i, *state: (i + 1, *body(i, *state)),
-        (tf.constant(0), *state),
+        (tf.convert_to_tensor(start), *state),
         shape_invariants=(tf.TensorShape([]), *shapes),
     )
     return state
+
+
+def stacked(rows, body, *state):
+    """Returns rows and a state after body(i, *state), which returns row i and a new state. Ignores the rows' values.
+
+    Collects rows in blocks: LiteRT copies what a loop collects in each step.
+    """
+    count = tf.shape(rows)[0]
+    length = tf.cast(tf.math.ceil(tf.sqrt(tf.cast(tf.maximum(count, 1), tf.float32))), tf.int32)
+    blocks = (count + length - 1) // length
+    missing = blocks * length - count  # of the first block
+
+    def append(rows, tail):
+        return tf.concat([rows[tf.shape(tail)[0] :], tail], 0)
+
+    def append_block(i, rows, *state):
+        first = i * length - missing
+
+        def append_row(j, block, *state):
+            row, *state = body(first + j, *state)
+            return append(block, expand(row, 0)), *state
+
+        block, *state = loop(length, append_row, rows[:length], *state, start=tf.maximum(-first, 0))
+        return append(rows, block), *state
+
+    return loop(blocks, append_block, rows, *state)
 
 
 class _Sequences:
