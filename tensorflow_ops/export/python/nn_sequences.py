@@ -42,13 +42,13 @@ def at(x, index):
     return tf.reduce_sum(zero_if(tf.not_equal(index_range(x, index.dtype), expand(index, 1)), x), -1)
 
 
-def loop(count, body, *state, start=0):
-    """Returns the state after body(i, *state) for i in [start, count). Static shapes may differ between iterations."""
+def loop(count, body, *state):
+    """Returns the state after body(i, *state) for i in [0, count). Static shapes may differ between iterations."""
     shapes = [tf.TensorShape([None] * x.shape.rank) for x in state]
     _, *state = tf.while_loop(
         lambda i, *_: i < count,
         lambda i, *state: (i + 1, *body(i, *state)),
-        (tf.convert_to_tensor(start), *state),
+        (tf.constant(0), *state),
         shape_invariants=(tf.TensorShape([]), *shapes),
     )
     return state
@@ -70,11 +70,17 @@ def stacked(rows, body, *state):
     def append_block(i, rows, *state):
         first = i * length - missing
 
-        def append_row(j, block, *state):
+        def append_row(block, j, *state):
             row, *state = body(first + j, *state)
-            return append(block, expand(row, 0)), *state
+            return append(block, expand(row, 0)), j + 1, *state
 
-        block, *state = loop(length, append_row, rows[:length], *state, start=tf.maximum(-first, 0))
+        # tf2onnx gives what conditions read the same name in both loops, unless its place in the state differs.
+        block, _, *state = tf.while_loop(
+            lambda _, j, *state: j < length,
+            append_row,
+            (rows[:length], tf.maximum(-first, 0), *state),
+            shape_invariants=tuple(tf.TensorShape([None] * x.shape.rank) for x in (rows, i, *state)),
+        )
         return append(rows, block), *state
 
     return loop(blocks, append_block, rows, *state)
