@@ -27,9 +27,10 @@ def _case(kind, batch, steps, features, units, to):
 
         def of_torch(weights):
             """Returns weights [.., gates] with PyTorch's gates first: r, z, n of z, r, n."""
+            weights = weights.movedim(-1, 0)
             if kind == "LSTM":
-                return weights.T
-            z, r, n = weights.T.chunk(3)
+                return weights
+            z, r, n = weights.chunk(3)
             return torch.cat([r, z, n])
 
         def in_pytorch(x, kernel, recurrent_kernel, bias):
@@ -86,23 +87,72 @@ def gru_training():
         yield _case("GRU", *sizes, (1, 2, 3))
 
 
-def _curve(axis, sizes):
+def _shares(batch, steps, features, units, to):
+    """Returns a case of lstm, and of the work that it cannot do without: each is one call."""
+    case = _case("LSTM", batch, steps, features, units, to)
+    inputs = normal(batch, steps, features)
+    states, to_gates = (normal(batch * steps, size) for size in (units, 4 * units))
+    weights = normal(units, 4 * units)
+    recurrent = [in_graph(tf.matmul, (states, weights))]
+    if to:
+        recurrent.append(in_graph(functools.partial(tf.matmul, transpose_b=True), (to_gates, weights)))
+    flat, outside = weights.numpy().reshape(-1), case.floor
+    case.peers = {
+        "a call": in_graph(tf.identity, (inputs,)),
+        "products of inputs": lambda: [product() for product in outside],
+        "products of states": lambda: [product() for product in recurrent],
+        "reading the weights": lambda: [flat @ flat for _ in range(steps * len(recurrent))],
+    }
+    case.off, case.floor = (), ()
+    return case
+
+
+@table()
+def lstm_shares():
+    """Parts of lstm's time.
+
+    A call of an op that does nothing; the products outside of the op; those with the recurrent kernel, of all steps at
+    once; reading that kernel on one thread, once for each step. Products contain calls.
+    """
+    for kind, sizes, to in (("inference", _INFERENCE, ()), ("training", _TRAINING, (1, 2, 3))):
+        for size in sizes:
+            case = _shares(*size, to)
+            case.where = {"lstm": kind} | case.where
+            yield case
+
+
+def _curve(kind, axis, sizes):
     """Yields cases over a size of a layer: without gradient, with those to its weights."""
-    for kind, to in (("inference", ()), ("training", (1, 2, 3))):
+    for passes, to in (("inference", ()), ("training", (1, 2, 3))):
         for size in sizes:
             layer = {"batch": 16, "steps": 100, "features": 64, "units": 128, axis: size}
-            case = _case("LSTM", *layer.values(), to)
-            case.where = {"lstm": kind, axis: size}
+            case = _case(kind, *layer.values(), to)
+            case.where = {kind.lower(): passes, axis: size}
             yield case
+
+
+_BATCHES, _UNITS = (1, 2, 4, 8, 16, 32, 64), (16, 32, 64, 128, 256, 512)
 
 
 @table(axis="batch")
 def lstm_over_batch():
     """Sequences of 100 steps and 64 features, 128 units."""
-    yield from _curve("batch", (1, 2, 4, 8, 16, 32, 64))
+    yield from _curve("LSTM", "batch", _BATCHES)
 
 
 @table(axis="units")
 def lstm_over_units():
     """16 sequences of 100 steps and 64 features."""
-    yield from _curve("units", (16, 32, 64, 128, 256, 512))
+    yield from _curve("LSTM", "units", _UNITS)
+
+
+@table(axis="batch")
+def gru_over_batch():
+    """Sequences of 100 steps and 64 features, 128 units."""
+    yield from _curve("GRU", "batch", _BATCHES)
+
+
+@table(axis="units")
+def gru_over_units():
+    """16 sequences of 100 steps and 64 features."""
+    yield from _curve("GRU", "units", _UNITS)

@@ -54,6 +54,38 @@ def loop(count, body, *state):
     return state
 
 
+def stacked(rows, body, *state):
+    """Returns rows and a state after body(i, *state), which returns row i and a new state. Ignores the rows' values.
+
+    Collects rows in blocks: LiteRT copies what a loop collects in each step.
+    """
+    count = tf.shape(rows)[0]
+    length = tf.cast(tf.math.ceil(tf.sqrt(tf.cast(tf.maximum(count, 1), tf.float32))), tf.int32)
+    blocks = (count + length - 1) // length
+    missing = blocks * length - count  # of the first block
+
+    def append(rows, tail):
+        return tf.concat([rows[tf.shape(tail)[0] :], tail], 0)
+
+    def append_block(i, rows, *state):
+        first = i * length - missing
+
+        def append_row(block, j, *state):
+            row, *state = body(first + j, *state)
+            return append(block, expand(row, 0)), j + 1, *state
+
+        # tf2onnx gives what conditions read the same name in both loops, unless its place in the state differs.
+        block, _, *state = tf.while_loop(
+            lambda _, j, *state: j < length,
+            append_row,
+            (rows[:length], tf.maximum(-first, 0), *state),
+            shape_invariants=tuple(tf.TensorShape([None] * x.shape.rank) for x in (rows, i, *state)),
+        )
+        return append(rows, block), *state
+
+    return loop(blocks, append_block, rows, *state)
+
+
 class _Sequences:
     """Labels [batch, labels] and lengths [batch] as int32, and whether they are valid."""
 

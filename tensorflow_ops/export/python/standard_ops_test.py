@@ -191,20 +191,41 @@ class ToStandardOpsTest(tf.test.TestCase, parameterized.TestCase):
             both = tf.concat([forward, tf.reverse(backward, [1])], -1)
             return getattr(tfo.nn.lstm(both, *weights[1], **options), result)
 
-        module, model, standard = tf.Module(), self._folder("lstm"), self._folder("standard")
-        module.layers = function
+        used = self._operators_in_litert(function)
+        self.assertEqual((used.count("UNIDIRECTIONAL_SEQUENCE_LSTM"), used.count("WHILE")), (operators, 3 - operators))
+
+    @parameterized.named_parameters(
+        ("default", {}),
+        ("resets_before", {"reset_after": False}),
+        ("mask", {"mask": np.array([[1, 0, 1, 1, 0], [0, 1, 0, 0, 0]]) > 0}),
+        ("one_step", {}, 1),
+    )
+    def test_gru_in_litert(self, options, steps=5):
+        size_of_bias = [2, 12] if options.get("reset_after", True) else [12]
+        weights = [_RNG.normal(size=size) for size in ([3, 12], [4, 12], size_of_bias)]
+
+        @tf.function(input_signature=[tf.TensorSpec([2, steps, 3], name="x")])
+        def function(x):
+            return tfo.nn.gru(x, *weights, **options).outputs
+
+        self.assertIn("WHILE", self._operators_in_litert(function))
+
+    def _operators_in_litert(self, function):
+        """Compares a function of one input with what it is in LiteRT, and returns the operators there."""
+        (spec,) = function.input_signature
+        module, model, standard = tf.Module(), self._folder("model"), self._folder("standard")
+        module.function = function
         tf.saved_model.save(module, model, function)
         tfo.export.to_standard_ops(model, standard)
-        x = _RNG.normal(size=[2, 5, 3]).astype(np.float32)
+        x = _RNG.normal(size=[2, *spec.shape[1:]]).astype(np.float32)
         expected, loaded = function(x), tf.saved_model.load(standard)
-        self.assertAllClose(loaded.layers(x), expected, 1e-5, 1e-5)
+        self.assertAllClose(loaded.function(x), expected, 1e-5, 1e-5)
         converter = tf.lite.TFLiteConverter.from_saved_model(standard)
         converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS]
         interpreter = tf.lite.Interpreter(model_content=converter.convert())
         (found,) = interpreter.get_signature_runner()(x=x).values()
         self.assertAllClose(found, expected, 1e-5, 1e-5)
-        used = [details["op_name"] for details in interpreter._get_ops_details()]
-        self.assertEqual((used.count("UNIDIRECTIONAL_SEQUENCE_LSTM"), used.count("WHILE")), (operators, 3 - operators))
+        return [details["op_name"] for details in interpreter._get_ops_details()]
 
     def test_functions_of_both_keep_apart(self):
         """The model's loops have the names that those of compositions have when they are traced in a new process."""

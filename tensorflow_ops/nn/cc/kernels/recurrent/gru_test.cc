@@ -249,21 +249,10 @@ template <typename T, typename Device>
 void CheckSizes(const Device& device) {
   for (const bool has_mask : {false, true}) {
     for (const bool reset_after : {false, true}) {
-      const auto check = [&](int64_t batch, int64_t steps, int64_t units,
-                             bool in_place) {
+      testing::ForEachSize([&](int64_t batch, int64_t steps, int64_t units,
+                               bool in_place) {
         Check<T>(device, batch, steps, units, has_mask, reset_after, in_place);
-      };
-      for (const bool in_place : {false, true}) {
-        for (const int64_t units : {1, 3, 16, 21}) check(5, 6, units, in_place);
-        check(21, 3, 7, in_place);
-        check(1, 3, 40, in_place);
-        // More than one block of the products' depth.
-        check(3, 2, 90, in_place);
-        check(2, 2, 261, in_place);
-      }
-      check(0, 3, 4, false);
-      check(3, 0, 4, false);
-      check(3, 4, 0, false);
+      });
     }
   }
   for (const CellActivation activation : kCellActivations) {

@@ -217,19 +217,10 @@ void Check(const Device& device, int64_t batch, int64_t steps, int64_t units,
 template <typename T, typename Device>
 void CheckSizes(const Device& device) {
   for (const bool has_mask : {false, true}) {
-    for (const bool in_place : {false, true}) {
-      for (const int64_t units : {1, 3, 16, 21}) {
-        Check<T>(device, 5, 6, units, has_mask, in_place);
-      }
-      Check<T>(device, 1, 3, 40, has_mask, in_place);
-      Check<T>(device, 21, 3, 7, has_mask, in_place);
-      // More than one block of the products' depth.
-      Check<T>(device, 3, 2, 70, has_mask, in_place);
-      Check<T>(device, 2, 2, 261, has_mask, in_place);
-    }
-    Check<T>(device, 0, 3, 4, has_mask, false);
-    Check<T>(device, 3, 0, 4, has_mask, false);
-    Check<T>(device, 3, 4, 0, has_mask, false);
+    testing::ForEachSize(
+        [&](int64_t batch, int64_t steps, int64_t units, bool in_place) {
+          Check<T>(device, batch, steps, units, has_mask, in_place);
+        });
   }
   for (const CellActivation activation : kCellActivations) {
     for (const CellActivation recurrent : kCellActivations) {

@@ -1,5 +1,5 @@
 // What the tests of recurrent layers share: activations in double, random
-// values, masks.
+// values, masks, sizes.
 #ifndef TENSORFLOW_OPS_NN_CC_KERNELS_RECURRENT_RECURRENT_TESTING_H_
 #define TENSORFLOW_OPS_NN_CC_KERNELS_RECURRENT_RECURRENT_TESTING_H_
 
@@ -68,6 +68,22 @@ inline GpuVector<char> StepMask(int64_t batch, int64_t steps) {
     kept.push_back(b == 1 || (b > 1 && engine() % 3 > 0));
   }
   return kept;
+}
+
+// Calls check(batch, steps, units, in_place).
+template <typename Function>
+void ForEachSize(const Function& check) {
+  for (const bool in_place : {false, true}) {
+    for (const int64_t units : {1, 3, 16, 21}) check(5, 6, units, in_place);
+    check(1, 3, 40, in_place);
+    check(21, 3, 7, in_place);
+    // More than one block of the products' depth.
+    check(3, 2, 90, in_place);
+    check(2, 2, 261, in_place);
+  }
+  check(0, 3, 4, false);
+  check(3, 0, 4, false);
+  check(3, 4, 0, false);
 }
 
 }  // namespace testing
