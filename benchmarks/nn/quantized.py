@@ -108,7 +108,7 @@ def products():
                 torch = peers.torch()
                 rivals["torch"] = in_torch(torch, torch_int4(torch, numbers, scale, zero), (x,))
             if bits == 4 and has_onnx:
-                rivals["ONNX"] = functools.partial(onnx[4 if rounding else 0], x)
+                rivals["ONNX"] = functools.partial(onnx[4 if rounding else 0], x.numpy())
             yield Case(
                 {"bits": bits, "inputs": "rounded" if rounding else "floats", "rows": rows},
                 in_graph(layer, inputs),
