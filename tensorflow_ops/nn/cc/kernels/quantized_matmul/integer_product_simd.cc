@@ -105,7 +105,7 @@ TFO_INLINE void MultiplyNibbleRows(const IntegerPack<4>* a, int64_t a_stride,
     }
   }
   for (int64_t j = 0; j < columns; j += kColumns, weights += kVectorBytes) {
-    PrefetchRows<4>(weights, stride, 0);
+    PrefetchRows<4>(weights, stride, j / (kColumns / kVectorBytes));
     Shorts pairs[2][2];
 #pragma GCC unroll 2
     for (int i = 0; i < 2; ++i) {

@@ -9,10 +9,9 @@
 namespace tfo {
 namespace {
 
-// The number of W [depth, columns] that a kernel without padding has at k, n.
+// The number of W [depth, columns] at k, n.
 int NumberAt(const QuantizedWeights<float>& w, int64_t k, int64_t n) {
-  const bool first_is_depth = !w.transposed;
-  const int64_t row = first_is_depth ? k : n, at = first_is_depth ? n : k;
+  const int64_t row = w.transposed ? n : k, at = w.transposed ? k : n;
   const StoredBytes bytes = BytesOf(w);
   const bool across = bytes.pairs == StoredPairs::kAcross;
   const bool along = bytes.pairs == StoredPairs::kAlong;
