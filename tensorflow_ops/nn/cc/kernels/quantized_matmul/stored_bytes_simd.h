@@ -68,8 +68,8 @@ TFO_INLINE void ForFormat(const StoredBytes& bytes, const Body& body) {
   }
 }
 
-// A vector of words of eight numbers of 4 bits, of which signed ones are flipped
-// as FlipOf says.
+// A vector of words of eight numbers of 4 bits; FlipOf says why to flip signed
+// ones.
 constexpr int kWordBytes = kVectorBytes;
 template <bool kSigned>
 TFO_INLINE Bits32 LoadWords(const uint8_t* from) {
