@@ -86,7 +86,12 @@ def _with_value_errors(op):
     @functools.wraps(op)
     def call(*args, **kwargs):
         try:
-            return op(*args, **kwargs)
+            last_check = autograph.last_check()
+            if not last_check:
+                return op(*args, **kwargs)
+            # Arguments that are no inputs of the op have been checked before it checks its inputs.
+            with tf.control_dependencies(last_check):
+                return op(*args, **kwargs)
         except ValueError as error:
             message, of_node, _ = str(error).partition(" for '{{node ")
             if not of_node:
