@@ -203,19 +203,35 @@ def at_least_float32(dtype):
     return tf.float64 if dtype == tf.float64 else tf.float32
 
 
-def _dtype_of_ints(name, value, dtype, is_hint):
-    """Returns the dtype; int64 if it is a hint and does not hold Python's integers in the value. Raises ValueError."""
+def _holds(dtype, value):
+    """Returns whether an integer dtype holds a number of Python, or all of another dtype."""
+    if not isinstance(value, tf.DType):
+        return dtype.min <= value <= dtype.max
+    return value.is_integer and dtype.min <= value.min and value.max <= dtype.max
+
+
+def _dtype_of_ints(value, dtype):
+    """Returns an integer dtype; int64 if it does not hold what a value has, and None for floats."""
     if isinstance(value, list | tuple):
         for element in value:
-            dtype = _dtype_of_ints(name, element, dtype, is_hint)
-    # TensorFlow would make 0 and 1 of bools, and wrap integers.
-    elif isinstance(value, bool) or (isinstance(value, np.ndarray | np.generic) and value.dtype == np.bool_):
+            dtype = dtype and _dtype_of_ints(element, dtype)
+        return dtype
+    if is_tensor(value) or isinstance(value, np.ndarray | np.generic):
+        given = tf.as_dtype(value.dtype)
+        return None if given.is_floating else dtype if given.is_bool or _holds(dtype, given) else tf.int64
+    return tf.int64 if isinstance(value, int) and not _holds(dtype, value) else dtype
+
+
+def _whole(name, value, dtype, in_list=False):
+    """Returns a value whose integers the dtype holds: TensorFlow would wrap them, in lists also tensors. ValueError."""
+    if isinstance(value, list | tuple):
+        return [_whole(name, element, dtype, True) for element in value]
+    # TensorFlow would make 0 and 1 of them.
+    if isinstance(value, bool) or (hasattr(value, "dtype") and tf.as_dtype(value.dtype).is_bool):
         raise ValueError(f"{name} are bool, expected {dtype.name}")
-    elif isinstance(value, int | np.integer) and not dtype.min <= value <= dtype.max:
-        dtype = tf.int64 if is_hint else dtype
-        if not dtype.min <= value <= dtype.max:
-            raise ValueError(f"{name} is {value}, expected {_range_text(dtype)}")
-    return dtype
+    if isinstance(value, int | np.integer) and not _holds(dtype, int(value)):
+        raise ValueError(f"{name} is {value}, expected {_range_text(dtype)}")
+    return tensor_of_kind(name, value, dtype) if in_list and hasattr(value, "dtype") else value
 
 
 def _range_text(dtype):
@@ -248,8 +264,8 @@ def dense_tensor(name, value, dtype=None, dtype_hint=None):
         return value
     kind = tf.as_dtype(dtype or dtype_hint) if dtype or dtype_hint else None
     if kind and kind.is_integer:
-        kind = _dtype_of_ints(name, value, kind, not dtype)
-        dtype, dtype_hint = kind if dtype else None, kind
+        kind = kind if dtype else _dtype_of_ints(value, kind)
+        value, dtype_hint = _whole(name, value, kind) if kind else value, kind
     try:
         return tf.convert_to_tensor(value, dtype, dtype_hint)
     except (TypeError, ValueError) as error:
@@ -291,7 +307,7 @@ def whole_numbers(name, tensor, dtype, on_gpu=False):
       InvalidArgumentError: "NAME[i] is VALUE, expected a whole number of 32 bits", as `checked`.
     """
     given = tensor.dtype
-    if not given.is_floating and not (given.is_integer and (given.min < dtype.min or given.max > dtype.max)):
+    if not given.is_floating and (not given.is_integer or _holds(dtype, given)):
         return cast(tensor, dtype)
     # Known values need no ops to check them, which take longer.
     values = tf.get_static_value(tensor) if _needs_host() else tensor.numpy()
