@@ -43,7 +43,7 @@ def roi_align(original, feature_maps, rois, output_size, height, width, hidden_d
     return fused_roi_align(
         features,
         tf.cast(rois[:, 1:], tf.float32),
-        tf.cast(rois[:, 0], tf.int32),
+        tf.cast(rois[:, 0], tf.int32),  # fits: the original casts, too
         output_size,
         spatial_scale=spatial_scale,
         aligned=aligned,

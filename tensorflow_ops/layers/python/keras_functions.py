@@ -48,6 +48,7 @@ def ctc_loss(original, target, output, target_length, output_length, mask_index=
         return NotImplemented
     if logits.dtype not in arguments.FLOAT_DTYPES:
         logits = tf.cast(logits, keras.backend.result_type(logits.dtype, "float32"))
+    # fits: the original casts, too
     labels, label_lengths, logit_lengths = (tf.cast(x, tf.int32) for x in (labels, target_length, output_length))
     width, (_, frames, classes) = tf.shape(labels)[1], tf.unstack(tf.shape(logits))
     is_label = (labels >= 0) & (labels < classes)

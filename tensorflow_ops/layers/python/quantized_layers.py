@@ -73,9 +73,12 @@ def _weights(layer, mode):
 
 
 def _product(layer, mode, inputs, options):
-    if mode == "awq":
-        inputs /= tf.cast(layer.awq_scales, inputs.dtype)
-    return quantized_matmul(inputs, **options)
+    if mode != "awq":
+        return quantized_matmul(inputs, **options)
+    # In float32: quotients with Keras's smallest scale, 1e-4, may be too large for float16.
+    dtype = arguments.at_least_float32(inputs.dtype)
+    outputs = quantized_matmul(tf.cast(inputs, dtype) / tf.cast(layer.awq_scales, dtype), **options)
+    return tf.cast(outputs, inputs.dtype)
 
 
 def dense(mode):

@@ -1,6 +1,7 @@
 """Tests of Keras's layers with weights of 8 and 4 bits under tfo.layers.use_fused_ops, beside the layers alone."""
 
 import os
+import unittest
 
 import keras
 import numpy as np
@@ -131,6 +132,21 @@ class QuantizedLayersTest(tf.test.TestCase, parameterized.TestCase):
             if mode == "awq":
                 layer.awq_scales.assign(_RNG.uniform(0.5, 2, 24))
             self._is_keras(layer, x)
+
+    @unittest.skipUnless(hasattr(keras.quantizers, "AWQConfig"), "not in this Keras")
+    def test_small_scales_of_awq_in_float16(self):
+        layer = _build(keras.layers.Dense(5, dtype="float16"), x := tf.constant([[10.0] * 24], tf.float16))
+        layer.quantize("awq", config=keras.quantizers.AWQConfig(dataset=["text"], tokenizer=None, group_size=8))
+        layer.is_awq_calibrated = True
+        layer.quantized_kernel.assign(_RNG.integers(0, 256, layer.quantized_kernel.shape))
+        layer.kernel_scale.assign(np.full([5, 3], 1e-3))
+        layer.kernel_zero.assign(np.full([5, 3], 7))
+        layer.awq_scales.assign([1e-4] + [1] * 23)
+        expected = layer(x)
+        with tfo.layers.use_fused_ops():
+            y = layer(x)
+        self.assertEqual(y.dtype, tf.float16)
+        self.assertAllClose(y, expected, 5e-3)
 
     def test_a_model_is_saved_without_us(self):
         x = _normal(4, 12)
