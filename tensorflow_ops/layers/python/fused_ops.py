@@ -13,6 +13,7 @@ import keras
 
 from tensorflow_ops.core.python import autograph, library
 from tensorflow_ops.layers.python import hub_functions, keras_functions, quantized_layers, recurrent_layers
+from tensorflow_ops.layers.python.original import Original
 
 # The minors whose private functions are known. To add one, `pip install --no-deps --target FOLDER keras==3.MINOR.*`,
 # and run attention_layers_test.py and fused_ops_test.py with FOLDER first in PYTHONPATH. From 3.16, Keras's backend has
@@ -150,8 +151,8 @@ def _replacement(row, original):
     @functools.wraps(original)
     def call(*args, **kwargs):
         can_compile = library.supports_xla() or not library.is_compiled_by_xla()
-        result = row.function(original, *args, **kwargs) if can_compile else NotImplemented
-        is_fused = result is not NotImplemented
+        result = row.function(original, *args, **kwargs) if can_compile else Original("XLA")
+        is_fused = not isinstance(result, Original)
         with _lock:
             _calls[row.op]["fused" if is_fused else "original"] += 1
         return result if is_fused else original(*args, **kwargs)

@@ -1,6 +1,6 @@
 """What functions of Keras compute, by ops of this package: for the switch.
 
-Each takes the original and its arguments, and returns NotImplemented where they do not fit.
+Each takes the original and its arguments, and returns Original(reason) where they do not fit.
 """
 
 from numbers import Integral, Real
@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from tensorflow_ops.core.python import arguments
 from tensorflow_ops.image.python.ops import warps
+from tensorflow_ops.layers.python.original import Original
 from tensorflow_ops.nn.python.ops import attention, sequence_arguments, update_cache
 from tensorflow_ops.nn.python.ops.ctc_loss import ctc_loss as fused_ctc_loss
 
@@ -20,13 +21,14 @@ def dot_product_attention(
 ):
     del original, flash_attention, others
     query, key, value = map(tf.convert_to_tensor, (query, key, value))
-    is_fused = (
-        all(tensor.shape.rank == 4 and tensor.dtype == query.dtype for tensor in (query, key, value))
-        and query.dtype in arguments.FLOAT_DTYPES
-        and (scale is None or isinstance(scale, Real))
-    )
-    if not is_fused:
-        return NotImplemented
+    if any(tensor.shape.rank != 4 for tensor in (query, key, value)):
+        return Original("a rank other than 4")
+    if {query.dtype, key.dtype, value.dtype} != {query.dtype}:
+        return Original("mixed dtypes")
+    if query.dtype not in arguments.FLOAT_DTYPES:
+        return Original(f"{query.dtype.name} inputs")
+    if not (scale is None or isinstance(scale, Real)):
+        return Original("a tensor as scale")
     # Keras takes arrays of other dtypes.
     mask = None if mask is None else tf.cast(mask, tf.bool)
     bias = None if bias is None else tf.cast(bias, query.dtype)
@@ -42,10 +44,12 @@ _CTC_INFINITY = -np.log(1e-307)
 
 def ctc_loss(original, target, output, target_length, output_length, mask_index=0):
     labels, logits = map(keras.ops.convert_to_tensor, (target, output))
-    is_dense = isinstance(labels, tf.Tensor) and isinstance(logits, tf.Tensor)
-    ranks = labels.shape.rank, logits.shape.rank
-    if not is_dense or ranks != (2, 3) or not isinstance(mask_index, Integral) or mask_index < -1:
-        return NotImplemented
+    if not (isinstance(labels, tf.Tensor) and isinstance(logits, tf.Tensor)):
+        return Original("sparse or ragged tensors")
+    if (labels.shape.rank, logits.shape.rank) != (2, 3):
+        return Original("labels or logits of another rank")
+    if not isinstance(mask_index, Integral) or mask_index < -1:
+        return Original(f"mask_index={mask_index}" if isinstance(mask_index, Integral) else "a tensor as mask_index")
     if logits.dtype not in arguments.FLOAT_DTYPES:
         logits = tf.cast(logits, keras.backend.result_type(logits.dtype, "float32"))
     labels, label_lengths, logit_lengths = (tf.cast(x, tf.int32) for x in (labels, target_length, output_length))
@@ -68,10 +72,15 @@ def ctc_loss(original, target, output, target_length, output_length, mask_index=
 def slice_update(original, inputs, start_indices, updates):
     del original
     cache, rows = map(tf.convert_to_tensor, (inputs, updates))
-    is_list = isinstance(start_indices, list | tuple)
     rank = cache.shape.rank
-    if not is_list or rank is None or rows.shape.rank != rank or rows.dtype != cache.dtype:
-        return NotImplemented
+    if not isinstance(start_indices, list | tuple):
+        return Original("start indices in one tensor")
+    if rank is None or rows.shape.rank != rank:
+        return Original("an unknown rank")
+    if rows.dtype != cache.dtype:
+        return Original("mixed dtypes")
+    if not (cache.dtype.is_bool or cache.dtype.is_floating or cache.dtype.is_integer):
+        return Original(f"{cache.dtype.name} inputs")
 
     def is_whole(axis):
         sizes = cache.shape[axis], rows.shape[axis]
@@ -80,8 +89,10 @@ def slice_update(original, inputs, start_indices, updates):
         return has_size and arguments.static_value(start_indices[axis]) == 0
 
     axes = [axis for axis in range(rank) if not is_whole(axis)]
-    if len(axes) != 1 or not (cache.dtype.is_bool or cache.dtype.is_floating or cache.dtype.is_integer):
-        return NotImplemented
+    if not axes:
+        return Original("")  # the updates are the result
+    if len(axes) > 1:
+        return Original("updates of a part of more than one axis")
     (axis,) = axes
     static = cache.shape
     shape, count = tf.shape(cache), tf.shape(rows)[axis]
@@ -115,8 +126,14 @@ def map_coordinates(original, inputs, coordinates, order, fill_mode="constant", 
     is_of_planes = image.shape.rank == 2 and (places.shape.rank or 0) >= 2 and places.shape[0] == 2
     is_integer = image.dtype.is_integer
     has_kernel = places.dtype in arguments.FLOAT_DTYPES and (is_integer or image.dtype in arguments.FLOAT_DTYPES)
-    if options is None or not is_of_planes or not has_kernel or (is_integer and fill_value % 1):
-        return NotImplemented
+    if options is None:
+        return Original("fill options")
+    if not is_of_planes:
+        return Original("inputs of a rank other than 2")
+    if not has_kernel:
+        return Original(f"{image.dtype.name} inputs at {places.dtype.name} coordinates")
+    if is_integer and fill_value % 1:
+        return Original("a fraction as fill_value for inputs of integers")
     # Keras computes in the places' dtype.
     is_cast = is_integer or places.dtype == tf.float64
     images = tf.cast(image, arguments.at_least_float32(places.dtype) if is_cast else image.dtype)
@@ -143,8 +160,12 @@ def elastic_transform(
     images = tf.convert_to_tensor(images)
     dtype, rank = images.dtype, images.shape.rank
     options = _warp_options({"nearest": 0, "bilinear": 1}.get(interpolation), fill_mode, fill_value)
-    if options is None or rank not in (3, 4) or dtype not in arguments.FLOAT_DTYPES:
-        return NotImplemented
+    if options is None:
+        return Original("fill options")
+    if rank not in (3, 4):
+        return Original("images of a rank other than 3 and 4")
+    if dtype not in arguments.FLOAT_DTYPES:
+        return Original(f"{dtype.name} images")
     has_channels_first = (data_format or keras.config.image_data_format()) == "channels_first"
     images = images if rank == 4 else images[tf.newaxis]
     images = tf.transpose(images, [0, 2, 3, 1]) if has_channels_first else images

@@ -1,6 +1,6 @@
 """What Keras's recurrent layers compute, by ops of this package: for the switch.
 
-Each takes the original and its arguments, and returns NotImplemented where they do not fit.
+Each takes the original and its arguments, and returns Original(reason) where they do not fit.
 """
 
 import functools
@@ -10,6 +10,7 @@ import keras
 import tensorflow as tf
 
 from tensorflow_ops.core.python import arguments
+from tensorflow_ops.layers.python.original import Original
 from tensorflow_ops.nn.python.ops import recurrent
 from tensorflow_ops.nn.python.ops.gru import gru as fused_gru
 from tensorflow_ops.nn.python.ops.lstm import lstm as fused_lstm
@@ -21,17 +22,29 @@ def _layer(function, original, layer, sequences, initial_state, mask, training=F
     names = {getattr(keras.activations, name): name for name in get_args(recurrent.Activation)}
     activations = [names.get(of) for of in (layer.activation, layer.recurrent_activation)]
     mask = mask[0] if isinstance(mask, list | tuple) else mask
-    fits = None not in activations and sequences.shape.rank == 3 and (mask is None or mask.shape.rank == 2)
-    # Unrolled, Keras masks the outputs of a layer that goes backward by other steps. cuDNN is faster than ours.
-    if layer.unroll or layer.use_cudnn is True or tf.config.list_logical_devices("GPU"):
-        return NotImplemented
+    # cuDNN is faster than ours.
+    if tf.config.list_logical_devices("GPU"):
+        return Original("GPU")
+    if layer.use_cudnn is True:
+        return Original("use_cudnn=True")
+    # Keras masks the outputs of a layer that goes backward by other steps.
+    if layer.unroll:
+        return Original("unroll=True")
+    if layer.recurrent_dropout:
+        return Original("recurrent_dropout")
+    if None in activations:
+        return Original("another activation")
     inputs = tf.convert_to_tensor(sequences)
-    if not fits or layer.recurrent_dropout or inputs.dtype not in arguments.FLOAT_DTYPES:
-        return NotImplemented
+    if inputs.dtype not in arguments.FLOAT_DTYPES:
+        return Original(f"{inputs.dtype.name} inputs")
+    if inputs.shape.rank != 3:
+        return Original("inputs of another rank")
+    if mask is not None and mask.shape.rank != 2:
+        return Original("a mask of another rank")
     if training and layer.dropout:
         kept = layer.cell.get_dropout_mask(inputs[:, 0])
-        if isinstance(kept, list):  # of each gate: implementation=1
-            return NotImplemented
+        if isinstance(kept, list):
+            return Original("dropout with implementation=1")
         inputs *= kept[:, tf.newaxis]
     mask = None if mask is None else tf.cast(mask, tf.bool)
     cell = layer.cell
