@@ -106,6 +106,8 @@ _HUB_ROWS = (
 )
 # Owners are in keras.layers.
 _LAYER_ROWS = (
+    _Row("dot_product_attention", "MultiHeadAttention", "_compute_attention", keras_functions.multi_head_attention),
+    _Row("dot_product_attention", "GroupQueryAttention", "_compute_attention", keras_functions.grouped_query_attention),
     _Row("lstm", "LSTM", "inner_loop", recurrent_layers.lstm),
     _Row("gru", "GRU", "inner_loop", recurrent_layers.gru),
     *(

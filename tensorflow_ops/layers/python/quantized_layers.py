@@ -1,7 +1,10 @@
 """What layers of Keras compute with weights of 8 and 4 bits, by quantized_matmul: methods for the switch.
 
-Each takes the original method, the layer, and the method's arguments, and returns Original(reason) where it does not fit.
+Each takes the original method, the layer, and the method's arguments, and returns Original(reason) where it does not
+fit.
 """
+
+import inspect
 
 import keras
 import tensorflow as tf
@@ -12,19 +15,34 @@ from tensorflow_ops.nn.python.ops.quantized_matmul import quantized_matmul
 
 
 def _misfit(layer, inputs):
-    """Returns Original where a layer of no mode fits; else None."""
+    """Returns Original where the layer fits in no mode; else None."""
+    if tf.config.list_logical_devices("GPU"):
+        return Original("GPU")  # Keras's unpacked products are faster there
     if getattr(layer, "lora_enabled", False):
         return Original("LoRA")
+    if inputs.shape.rank is None:
+        return Original("an unknown rank")
     return None if inputs.dtype in arguments.FLOAT_DTYPES else Original(f"{inputs.dtype.name} inputs")
 
 
-def _rounding(layer):
-    """Returns the option activation_bits, or Original for a quantizer that rounds in another way."""
+# Since Keras 3.13, layers tell the quantizer their axes; ReversibleEmbedding does not.
+_CALL_HAS_AXES = "axis" in inspect.signature(keras.quantizers.AbsMaxQuantizer.__call__).parameters
+
+
+def _rounding(layer, rank, count=1, call_has_axes=_CALL_HAS_AXES):
+    """Returns the option activation_bits for the last `count` axes; Original for a quantizer that rounds otherwise."""
     quantizer = layer.inputs_quantizer
     if quantizer is None:
         return None
-    is_default = type(quantizer) is keras.quantizers.AbsMaxQuantizer and quantizer.epsilon == 1e-7
-    return 8 if is_default and tuple(quantizer.value_range) == (-127, 127) else Original("another quantizer of inputs")
+    fits = (
+        type(quantizer) is keras.quantizers.AbsMaxQuantizer
+        and quantizer.epsilon == 1e-7
+        and tuple(quantizer.value_range) == (-127, 127)
+        and quantizer.output_dtype == "int8"
+    )
+    if fits and not call_has_axes and quantizer.axis is not None:
+        fits = {axis % rank for axis in quantizer.axis} == set(range(rank - count, rank))
+    return 8 if fits else Original("another quantizer of inputs")
 
 
 def _reciprocal(scale):
@@ -56,8 +74,17 @@ def _finished(layer, outputs):
     return outputs if layer.activation is None else layer.activation(outputs)
 
 
-def _weights(layer, mode):
-    """Returns the options of a Dense or EinsumDense layer's weights [rows, columns], or Original."""
+def _weights(layer, mode, inputs, count=1):
+    """Returns the options of a Dense or EinsumDense layer's weights [rows, columns], or Original.
+
+    The product sums the last `count` axes of inputs.
+    """
+    misfit = _misfit(layer, inputs)
+    if misfit:
+        return misfit
+    dtypes = {inputs.dtype.name, tf.convert_to_tensor(layer.kernel_scale).dtype.name}
+    if dtypes != {layer.compute_dtype}:  # Keras's product then has one of three dtypes
+        return Original("inputs without autocast")
     block_size = getattr(layer, "_int4_block_size", None)
     if mode in ("gptq", "awq"):
         is_calibrated = getattr(layer, f"is_{mode}_calibrated", False)
@@ -67,7 +94,7 @@ def _weights(layer, mode):
         return _calibrated(layer) if layer.kernel_scale.shape[0] > 1 else Original("a column alone")
     if mode == "int4" and block_size not in (None, -1):
         return {"kernel": layer._kernel, "bits": 4, **_grouped(layer, block_size)}
-    rounding = _rounding(layer)
+    rounding = _rounding(layer, inputs.shape.rank, count)
     if isinstance(rounding, Original):
         return rounding
     options = {"kernel": layer._kernel, "scale": _reciprocal(layer.kernel_scale), "activation_bits": rounding}
@@ -90,7 +117,7 @@ def dense(mode):
     def call(original, layer, inputs, training=None):
         del original, training
         inputs = tf.convert_to_tensor(inputs)
-        options = _misfit(layer, inputs) or _weights(layer, mode)
+        options = _weights(layer, mode, inputs)
         if isinstance(options, Original):
             return options
         return _finished(layer, _product(layer, mode, inputs, options))
@@ -116,7 +143,7 @@ def einsum_dense(mode):
         count = _summed_axes(layer.equation)
         if not count:
             return Original("an equation that is no product of flattened matrices")
-        options = _misfit(layer, inputs) or _weights(layer, mode)
+        options = _weights(layer, mode, inputs, count)
         if isinstance(options, Original):
             return options
         shape = tuple(getattr(layer, "original_kernel_shape", None) or layer._kernel.shape)
@@ -152,7 +179,7 @@ def reversible_embedding(mode):
         if not reverse:
             return Original("")  # a lookup
         inputs = tf.convert_to_tensor(inputs)
-        rounding = _misfit(layer, inputs) or _rounding(layer)
+        rounding = _misfit(layer, inputs) or _rounding(layer, inputs.shape.rank, call_has_axes=False)
         if isinstance(rounding, Original):
             return rounding
         prefix = "embeddings" if layer.tie_weights else "reverse_embeddings"
@@ -160,13 +187,21 @@ def reversible_embedding(mode):
         scale = getattr(layer, f"{prefix}_scale")
         options = {"transposed": layer.tie_weights, "activation_bits": rounding}
         block_size = getattr(layer, "_int4_block_size", None)
+        is_grouped = mode == "int4" and block_size not in (None, -1)
+        # Keras does not cast the inputs: its result has the widest of these dtypes.
+        own, *dtypes = inputs.dtype.name, layer.compute_dtype, tf.convert_to_tensor(scale).dtype.name
+        dtype = keras.backend.result_type(*dtypes, *([own] if rounding or is_grouped else []))
+        wide = keras.backend.result_type(own, dtype)
+        if rounding and wide != own:
+            return Original(f"{own} inputs of a {dtype} result")
+        inputs = tf.cast(inputs, wide)
         if mode == "int4":
             options.update(bits=4, packed_axis=1 if layer.tie_weights else 0)
-        if mode == "int4" and block_size not in (None, -1):
+        if is_grouped:
             options.update(scale=scale, zero=getattr(layer, f"{prefix}_zero"), block_size=block_size)
         else:
             options["scale"] = _reciprocal(scale)
-        logits = quantized_matmul(inputs, kernel, **options)
+        logits = tf.cast(quantized_matmul(inputs, kernel, **options), dtype)
         if layer.logit_soft_cap is not None:
             logits = keras.ops.tanh(logits / layer.logit_soft_cap) * layer.logit_soft_cap
         return logits

@@ -16,6 +16,18 @@ from tensorflow_ops.nn.python.ops.gru import gru as fused_gru
 from tensorflow_ops.nn.python.ops.lstm import lstm as fused_lstm
 
 
+def _for_all(inputs, tensor):
+    """Returns a tensor of all examples of inputs, which Keras also takes of one; None if it has other examples."""
+    batch, size = inputs.shape[0], tensor.shape[0]
+    if size == batch and size is not None:
+        return tensor
+    if None not in (batch, size) and size != 1:
+        return None
+    count = tf.where(tf.equal(tf.shape(tensor)[0], 1), tf.shape(inputs)[0], 1)
+    repeated = tf.tile(tensor, [count] + [1] * (tensor.shape.rank - 1))
+    return tf.ensure_shape(repeated, [batch, *tensor.shape[1:]])
+
+
 def _layer(function, original, layer, sequences, initial_state, mask, training=False, **options):
     """Serves `inner_loop` of LSTM and GRU; function(inputs, *weights, ...) returns outputs and states."""
     del original
@@ -39,14 +51,22 @@ def _layer(function, original, layer, sequences, initial_state, mask, training=F
         return Original(f"{inputs.dtype.name} inputs")
     if inputs.shape.rank != 3:
         return Original("inputs of another rank")
-    if mask is not None and mask.shape.rank != 2:
-        return Original("a mask of another rank")
+    if mask is not None:
+        mask = tf.cast(mask, tf.bool)
+        is_mask = mask.shape.rank == 2 and mask.shape[1:].is_compatible_with(inputs.shape[1:2])
+        mask = _for_all(inputs, mask) if is_mask else None
+        if mask is None:
+            return Original("a mask of another shape")
+    states = [tf.convert_to_tensor(x) for x in tf.nest.flatten(initial_state)]
+    states = [_for_all(inputs, x) if x.shape.rank == 2 else None for x in states]
+    if any(x is None for x in states):
+        return Original("states of another shape")
+    initial_state = tf.nest.pack_sequence_as(initial_state, states)
     if training and layer.dropout:
         kept = layer.cell.get_dropout_mask(inputs[:, 0])
         if isinstance(kept, list):
             return Original("dropout with implementation=1")
         inputs *= kept[:, tf.newaxis]
-    mask = None if mask is None else tf.cast(mask, tf.bool)
     cell = layer.cell
     weights = (x if x is None else tf.convert_to_tensor(x) for x in (cell.kernel, cell.recurrent_kernel, cell.bias))
     outputs, *states = function(
