@@ -39,8 +39,8 @@ class QuantizedLayersTest(tf.test.TestCase, parameterized.TestCase):
         expected = run()
         with tfo.layers.use_fused_ops(["quantized_matmul"]):
             actual = run()
-            calls = {"fused": int(served), "original": int(not served)}
-            self.assertEqual(tfo.layers.fused_ops(), {"quantized_matmul": calls})
+            calls = tfo.layers.fused_ops().get("quantized_matmul", {"fused": 0})
+            self.assertEqual(calls["fused"], served)
             in_graph = tf.function(lambda x: layer(x, **options), input_signature=[tf.TensorSpec([None, *x.shape[1:]])])
             self.assertAllClose(in_graph(x), expected[0], 1e-5, 1e-4)
         self.assertEqual((actual[0].shape, actual[0].dtype), (expected[0].shape, expected[0].dtype))
