@@ -38,7 +38,7 @@ def dot_product_attention(
     if misfit:
         return misfit
     if not (scale is None or (isinstance(scale, Real) and math.isfinite(scale))):
-        return Original("a tensor as scale")
+        return Original(f"scale={scale}" if isinstance(scale, Real) else "a tensor as scale")
     # Keras takes arrays of other dtypes, and aligns the first query with the first key.
     bias = None if bias is None else tf.cast(bias, query.dtype)
     options = {"bias": bias, "causal": bool(is_causal), "query_offset": 0, "scale": scale}
