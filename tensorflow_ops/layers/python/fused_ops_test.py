@@ -170,12 +170,14 @@ class AttentionTest(tf.test.TestCase, parameterized.TestCase):
                 return layer._compute_attention(*[x[:, :, tf.newaxis]] * 3)[0]
 
         outer = Outer()
+        model = keras.Sequential([outer])
+        model(x)
 
         def dropped(call):
             layer._dropout_layer.seed_generator.state.assign([1, 0])
             return call()
 
-        for call in (lambda: layer(x, x, training=True), lambda: keras.Sequential([outer])(x, training=True)):
+        for call in (lambda: layer(x, x, training=True), lambda: model(x, training=True)):
             expected, actual, is_fused = self._calls(functools.partial(dropped, call))
             self.assertFalse(is_fused)
             self.assertAllEqual(actual, expected)

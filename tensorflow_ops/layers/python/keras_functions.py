@@ -59,7 +59,9 @@ def dot_product_attention(
     wide = arguments.at_least_float32(value.dtype)
     means = tf.reduce_sum(tf.cast(value, wide), 1, keepdims=True) / tf.cast(tf.maximum(keys, 1), wide)
     means = tf.repeat(tf.cast(means, value.dtype), tf.shape(query)[2] // tf.shape(value)[2], axis=2)
-    return tf.ensure_shape(tf.where(has_key_by_query, outputs, means), outputs.shape)
+    result = tf.where(has_key_by_query, outputs, means)
+    result.set_shape(outputs.shape)
+    return result
 
 
 def attention_layer(kind, scale):

@@ -25,7 +25,8 @@ def _for_all(inputs, tensor):
         return None
     count = tf.where(tf.equal(tf.shape(tensor)[0], 1), tf.shape(inputs)[0], 1)
     repeated = tf.tile(tensor, [count] + [1] * (tensor.shape.rank - 1))
-    return tf.ensure_shape(repeated, [batch, *tensor.shape[1:]])
+    repeated.set_shape([batch if size == 1 else None, *tensor.shape[1:]])
+    return repeated
 
 
 def _layer(function, original, layer, sequences, initial_state, mask, training=False, **options):
