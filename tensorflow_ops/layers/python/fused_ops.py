@@ -287,8 +287,8 @@ def use_fused_ops(only: Iterable[str] | None = None) -> contextlib.ExitStack:
     Replaces private functions of the libraries, such as the one behind `keras.losses.CTC`, by
     ones that call ours, or the original where ours does not fit. Models, what they compute,
     and what `save` writes stay the same, and its files load without this package. A SavedModel
-    of `model.export` contains the ops, with a warning that names ways around; other formats do
-    not, but for ONNX after `tfo.onnx.register`.
+    that `model.export` writes contains the ops; a warning names the ways out. Files of other
+    formats contain originals, but for ONNX after `tfo.onnx.register`.
 
     >>> import keras, numpy as np, tensorflow_ops as tfo
     >>> labels = np.array([[1, 2, 2, 0], [3, 0, 0, 0]])
@@ -304,9 +304,10 @@ def use_fused_ops(only: Iterable[str] | None = None) -> contextlib.ExitStack:
     The page `keras` has the table of functions, and where results differ. Without `with`, the
     switch stays on until `close()` of the result is called. It is on in all threads: a function
     is replaced as long as any switch that names it is open. A patch of the same function by
-    other code wins where it is later, and may end before or after the switch. A traced function keeps what it was
-    traced with: turn the switch on before `fit` and `predict`, or compile the model again.
-    Import `keras_hub` first: functions of modules that are not imported stay as they are.
+    other code wins if it is later, and may end before or after the switch. A traced function
+    keeps what it was traced with: turn the switch on before `fit` and `predict`, or compile the
+    model again. Import `keras_hub` first: functions of modules that are not imported stay as they
+    are.
 
     Args:
       only: names of functions: "ctc_loss", "dot_product_attention", "slice_update",
@@ -360,7 +361,8 @@ def fused_ops() -> dict[str, FusedCalls]:
       are open, or last were. "reasons" is there if "original" is not 0, and counts these calls
       by why the op does not fit. Calls for which there is no op, such as lookups of a quantized
       ReversibleEmbedding, are not counted. A call in a graph counts once, when it is traced: a
-      name that is missing after `fit` means that the model calls another function, or was traced before.
+      name that is missing after `fit` means that the model calls another function, or was traced
+      before.
     """
     with _lock:
         return copy.deepcopy(_calls)
