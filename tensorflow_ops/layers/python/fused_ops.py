@@ -73,8 +73,8 @@ def _export(original, model, filepath, format="tf_saved_model", *args, **kwargs)
     if format == "tf_saved_model" and _fused_calls() > before:
         warnings.warn(
             f"{filepath} contains ops of tensorflow_ops, since tfo.layers.use_fused_ops is on: only programs that "
-            "import tensorflow_ops, or load its library, can load it. For others, export it while the switch is closed, "
-            "or rewrite it with tfo.export.to_standard_ops.",
+            "import tensorflow_ops, or load its library, can load it. For others, export it while the switch is "
+            "closed, or rewrite it with tfo.export.to_standard_ops.",
             RuntimeWarning,
             stacklevel=3,
         )
