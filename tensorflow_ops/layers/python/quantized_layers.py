@@ -40,9 +40,12 @@ def _rounding(layer, rank, count=1, call_has_axes=_CALL_HAS_AXES):
         and tuple(quantizer.value_range) == (-127, 127)
         and quantizer.output_dtype == "int8"
     )
-    if fits and not call_has_axes and quantizer.axis is not None:
-        fits = {axis % rank for axis in quantizer.axis} == set(range(rank - count, rank))
-    return 8 if fits else Original("another quantizer of inputs")
+    if not fits:
+        return Original("another quantizer of inputs")
+    if not call_has_axes and quantizer.axis is not None:
+        if {axis % rank for axis in quantizer.axis} != set(range(rank - count, rank)):
+            return Original("another quantizer of inputs")
+    return 8
 
 
 def _reciprocal(scale):
