@@ -20,8 +20,9 @@ def train(steps: int) -> list[float]:
     def step_of_all(images, labels):
         return strategy.reduce("SUM", strategy.run(step, args=(images, labels)), axis=None)
 
+    shard = tf.data.experimental.AutoShardPolicy.DATA
     options = tf.data.Options()
-    options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.DATA
+    options.experimental_distribute.auto_shard_policy = shard
     batches = strategy.experimental_distribute_dataset(data.batches(steps).with_options(options))
     return [float(step_of_all(images, labels)) for images, labels in batches]
 
