@@ -80,7 +80,9 @@ def public(draw):
 @st.composite
 def relation(draw):
     """Draws a relation, and the seed of its numbers."""
-    kind, seed = draw(st.sampled_from(["padded", "from_rows", "accurate"])), draw(st.integers(0, 10**6))
+    kind, seed = draw(st.sampled_from(["padded", "from_rows", "accurate", "cached"])), draw(st.integers(0, 10**6))
+    if kind == "cached":
+        return "seq2seq.KeyValueCache", f"result = cached({seed})"
     if kind != "accurate":
         name = draw(st.sampled_from(sorted(WITH_PADDING if kind == "padded" else FROM_ROWS)))
         return name, f"result = {kind}({name!r}, {seed})"

@@ -146,7 +146,8 @@ class KeyValueCache(tf.experimental.ExtensionType):
         query = arguments.dense_tensor("query", query, None if hasattr(query, "dtype") else self.keys.dtype)
         if query.dtype != self.keys.dtype:
             raise ValueError(f"query is {query.dtype.name}, expected {self.keys.dtype.name}: the cache's dtype")
-        sizes = [_size(self.lengths, 0), None, None, self.keys.shape[3]]
+        rows = _size(self.lengths, 0)
+        sizes = [rows, None, None, self.keys.shape[3]]
         query = arguments.with_shape("query", query, sizes, "a row for each of the cache, of its keys' depth")
         options = {"scale": scale, "softcap": softcap, "window": window, "alibi_slopes": alibi_slopes, "sinks": sinks}
         count = _size(query, 1)
@@ -156,8 +157,8 @@ class KeyValueCache(tf.experimental.ExtensionType):
             return attention.attention(
                 query, self.keys, self.values, causal=True, lengths=counts, key_lengths=self.lengths, **options
             )
-        rows, length = tf.unstack(tf.shape(self.ancestors))
-        ancestors = tf.reshape(self.ancestors, [rows // self.beam_width, self.beam_width, length])
+        sizes = [rows // self.beam_width, self.beam_width, _size(self.ancestors, 1)]
+        ancestors = tf.reshape(self.ancestors, sizes)
         # The padding follows the positions that count.
         ends = self.lengths + (count - counts)
         output = decode_attention.decode_attention(query, self.keys, self.values, ends, ancestors=ancestors, **options)
