@@ -51,9 +51,10 @@ def _quantized_matmul(inputs, kernel, scale, zero, group_index, *, block_size, t
     group = group_index[0] if group_index else tf.range(depth) // (block_size or 2**31 - 1)
     is_group = (group >= 0) & (group < groups)
     group = zero_if(~is_group, group)
+    weights = tf.cast(weights, scale.dtype)
     for z in zero:  # one, or none
-        weights -= tf.gather(tf.cast(z, tf.int32), group, axis=axis)
-    weights = tf.cast(weights, scale.dtype) * tf.gather(scale, group, axis=axis)
+        weights -= tf.gather(tf.cast(z, scale.dtype), group, axis=axis)
+    weights *= tf.gather(scale, group, axis=axis)
     weights = zero_if(~expand(is_group, 1 - axis), weights)
     x, factor = _quantized(inputs) if quantize_inputs else (widened(inputs), 1)
     # One matrix: tf2onnx has no products of any rank.

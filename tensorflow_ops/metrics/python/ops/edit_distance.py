@@ -33,7 +33,7 @@ def _from_lengths(name, ids, lengths):
     rows, size = tf.unstack(tf.shape(ids, tf.int64))
     text = f"{name}'s lengths"
     lengths = arguments.tensor_of_kind(text, lengths, tf.int64)
-    lengths = arguments.with_shape(text, lengths, [tf.cast(rows, tf.int32)], "[N] with the ids' N")
+    lengths = arguments.with_shape(text, lengths, [tf.cast(rows, tf.int32)], "[N] with the ids' N")  # fits: a size
     lengths = arguments.checked(text, lengths, (lengths >= 0) & (lengths <= size), "[0, L] of ids [N, L]")
     return tf.RaggedTensor.from_tensor(ids, lengths)
 
@@ -195,7 +195,7 @@ class EditDistance(ratio.Ratio):
             sequences = value
         else:
             ids = metric_arguments.whole_numbers(name, _ids(name, value))
-            is_padding = [tf.equal(ids, tf.cast(other, tf.int64)) for other in padding]
+            is_padding = [tf.equal(ids, tf.cast(other, tf.int64)) for other in padding]  # fits: ints or int32
             sequences = tf.ragged.boolean_mask(ids, ~functools.reduce(tf.logical_or, is_padding, ids < 0))
         rank = sequences.shape.rank
         if sequences.ragged_rank != 1 or rank not in (2, None):

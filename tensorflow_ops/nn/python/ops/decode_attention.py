@@ -94,7 +94,7 @@ def decode_attention(
         lengths=arguments.int_of_each("lengths", lengths, rows),
         alibi_slopes=attention.option("alibi_slopes", alibi_slopes, dtype, rows),
         sinks=attention.option("sinks", sinks, dtype, rows),
-        ancestors=[] if ancestors is None else [arguments.clamped_int32("ancestors", ancestors)],
+        ancestors=[] if ancestors is None else [arguments.tensor_of_kind("ancestors", ancestors, tf.int32)],
         left=keys_before(window),
         **attention.score_attrs(scale, softcap),
         name=name,

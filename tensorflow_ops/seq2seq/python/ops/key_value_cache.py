@@ -191,12 +191,10 @@ class KeyValueCache(tf.experimental.ExtensionType):
 
     def _checked_counts(self, counts, rows, count):
         """Returns int32 [R]. Raises ValueError."""
-        counts = arguments.tensor_of_kind("counts", counts, tf.int64)
-        valid = (counts >= 0) & (counts <= tf.cast(count, tf.int64))
-        most = count if isinstance(count, int) else "the positions of key"
-        counts = arguments.checked("counts", counts, valid, f"[0, {most}]")
         counts = arguments.int_of_each("counts", counts, lambda: rows)
         counts = arguments.with_shape("counts", counts, [rows], "one for each row of the cache")
+        most = count if isinstance(count, int) else "the positions of key"
+        counts = arguments.checked("counts", counts, (counts >= 0) & (counts <= count), f"[0, {most}]")
         if self.beam_width > 1:
             firsts = tf.repeat(counts[:: self.beam_width], self.beam_width)
             expected = f"the same for the {self.beam_width} beams of an example"
