@@ -247,6 +247,13 @@ class FuzzTest(parameterized.TestCase, tf.test.TestCase):
         self.assertIn(error, message)
         self.assertEqual(bool(error), bool(message))
 
+    def test_caches(self):
+        calls = "for seed in range(2): cached(seed)"
+        self.assertEqual(self._run(calls), ("value", ""))
+        forget = "tfo.seq2seq.KeyValueCache.counts = property(lambda self: 0 * self.lengths + 9)"
+        source = f"{forget}\ntry:\n    {calls}\nfinally:\n    del tfo.seq2seq.KeyValueCache.counts"
+        self.assertIn("a KeyValueCache differs from lists", self._run(source)[1])
+
     def test_takes_arguments_that_no_graph_can_make(self):
         self.assertEqual(self._run("result = public('zero_out', 0, {'x': lambda x: tf.Variable(x)})"), ("value", ""))
 

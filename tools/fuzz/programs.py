@@ -81,9 +81,9 @@ def public(draw):
 def relation(draw):
     """Draws a relation, and the seed of its numbers."""
     tables = {"padded": WITH_PADDING, "from_rows": FROM_ROWS, "switched": SWITCHED}
-    kind, seed = draw(st.sampled_from([*tables, "accurate", "litert"])), draw(st.integers(0, 10**6))
-    if kind == "litert":
-        return kind, f"result = litert({seed})"
+    kind, seed = draw(st.sampled_from([*tables, "accurate", "litert", "cached"])), draw(st.integers(0, 10**6))
+    if kind in ("litert", "cached"):
+        return kind, f"result = {kind}({seed})"
     if kind != "accurate":
         name = draw(st.sampled_from(sorted(tables[kind])))
         return name, f"result = {kind}({name!r}, {seed})"

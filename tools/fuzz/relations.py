@@ -184,6 +184,45 @@ def accurate(name, number, options, seed):
     return narrow
 
 
+def cached(seed):
+    """Appends to a KeyValueCache, attends and reorders beams, several times: as with a list for each beam."""
+    rng = np.random.default_rng(seed)
+    beams, batch, heads = (int(n) for n in rng.integers(1, 4, 3))
+    rows, inputs, expected = beams * batch, {}, []
+    past = [np.zeros([0, 2, heads, 3])] * rows
+    for i in range(rng.integers(1, 6)):
+        size = int(rng.integers(4))
+        new = rng.normal(size=[rows, size, 3, heads, 3]).astype(np.float32)
+        counts = np.repeat(rng.integers(0, size + 1, batch) if rng.random() < 0.5 else [size] * batch, beams)
+        parents = np.repeat(np.arange(batch), beams) * beams + rng.integers(0, beams, rows)
+        output = np.zeros([rows, size, heads, 3])
+        for row, count in enumerate(counts):
+            past[row] = np.concatenate([past[row], new[row, :count, 1:]])
+            for t in range(count):
+                key, value = np.moveaxis(past[row][: len(past[row]) - count + t + 1], 1, 0)
+                weights = np.exp(np.sum(new[row, t, 0] * key, -1, keepdims=True) / np.sqrt(3))
+                output[row, t] = (weights * value).sum(0) / weights.sum(0)
+        past = [past[parent] for parent in parents]
+        expected.append(output.astype(np.float32))
+        inputs |= {f"new{i}": new, f"parents{i}": parents.astype(np.int32)}
+        inputs |= {f"counts{i}": counts} if rng.random() < 0.5 or np.any(counts < size) else {}
+
+    def function(**inputs):
+        length = sum(output.shape[1] for output in expected)
+        cache, outputs = tfo.seq2seq.KeyValueCache.create(batch, length, heads, 3).repeated(beams), []
+        for i in range(len(expected)):
+            query, key, value = tf.unstack(inputs[f"new{i}"], 3, 2)
+            cache = cache.append(key, value, counts=inputs.get(f"counts{i}"))
+            outputs.append(cache.attend(query))
+            of_parents = (tf.gather(x, inputs[f"parents{i}"]) for x in (cache.lengths, cache.ancestors))
+            cache = type(cache)(cache.keys, cache.values, *of_parents, cache.counts, beams)
+        return outputs
+
+    result = agree(function, tf.nest.map_structure(tf.constant, inputs))
+    oracle.check_close(oracle.bits(expected), result, "a KeyValueCache differs from lists")
+    return result
+
+
 def _or_one(rng, count):
     """Returns a size that broadcasts to count."""
     return rng.choice([count, count, 1])

@@ -17,6 +17,11 @@ from tensorflow_ops.core.python.library import ops, shape_text
 
 # The most frequent one first: comparing two different DTypes takes 0.5 microseconds.
 FLOAT_DTYPES = (tf.float32, tf.float16, tf.bfloat16, tf.float64)
+# `numbertype` of op definitions.
+_NUMBER_DTYPES = (
+    *(*FLOAT_DTYPES, tf.int32, tf.int64, tf.uint8, tf.int8, tf.int16, tf.uint16, tf.uint32, tf.uint64),
+    *(tf.complex64, tf.complex128, tf.qint8, tf.quint8, tf.qint16, tf.quint16, tf.qint32),
+)
 MAX_FLOAT32 = float(np.finfo(np.float32).max)
 MAX_INT32 = 2**31 - 1
 _MAX_FLOAT64 = float(np.finfo(np.float64).max)
@@ -76,6 +81,17 @@ def static_bool(name, value):
     if not isinstance(value, bool | np.bool_):
         raise ValueError(f"{name} is {value!r}, expected True or False")
     return bool(value)
+
+
+def float_dtype(name, value):
+    """Returns a floating DType that has a kernel. Raises ValueError."""
+    try:
+        dtype = tf.as_dtype(value)
+    except TypeError:
+        dtype = None
+    if dtype not in FLOAT_DTYPES:
+        raise ValueError(f"{name} is {value!r}, expected float16, bfloat16, float32 or float64")
+    return dtype
 
 
 def one_of(name, value, options):
@@ -290,6 +306,14 @@ def float_tensor(name, value):
     tensor = dense_tensor(name, value)
     if tensor.dtype not in FLOAT_DTYPES:
         raise ValueError(f"{name} are {tensor.dtype.name}, expected float16, bfloat16, float32 or float64")
+    return tensor
+
+
+def number_tensor(name, value, or_bools=False):
+    """Returns a tensor of numbers. Raises ValueError."""
+    tensor = dense_tensor(name, value)
+    if tensor.dtype not in _NUMBER_DTYPES and not (or_bools and tensor.dtype == tf.bool):
+        raise ValueError(f"{name} are {tensor.dtype.name}, expected numbers{' or bools' if or_bools else ''}")
     return tensor
 
 

@@ -203,9 +203,10 @@ class Decoder:
     def _first(self, path, leaf, batch_size, beams):
         name = f"initial_state[{path}]" if path else "initial_state"
         if isinstance(leaf, KeyValueCache):
-            repeated = leaf if beams == 1 else leaf.repeated(beams)
-            arguments.with_shape(f"{name}.lengths", leaf.lengths, [batch_size], "batch_size examples")
-            return repeated
+            cache = leaf if beams == 1 else leaf.repeated(beams)
+            lengths = arguments.with_shape(f"{name}.lengths", leaf.lengths, [batch_size], "batch_size examples")
+            lengths = lengths if beams == 1 else tf.repeat(lengths, beams)
+            return KeyValueCache(cache.keys, cache.values, lengths, cache.ancestors, cache.counts, cache.beam_width)
         leaf = arguments.dense_tensor(name, leaf)
         leaf = arguments.with_shape(name, leaf, [batch_size, ...], "batch_size examples")
         if beams == 1:
