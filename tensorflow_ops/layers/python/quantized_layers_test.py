@@ -139,7 +139,7 @@ class QuantizedLayersTest(tf.test.TestCase, parameterized.TestCase):
                 with tfo.layers.use_fused_ops(), self.assertRaises(tf.errors.InvalidArgumentError):
                     layer(x, reverse=True)
 
-    @parameterized.parameters(*_MODES)
+    @parameterized.parameters(*((mode,) for mode in _MODES))
     def test_gpus_have_faster_products(self, mode):
         x = _normal(2, 16)
         layer = _build(keras.layers.Dense(6), x)
