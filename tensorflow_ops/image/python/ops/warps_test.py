@@ -56,9 +56,12 @@ def _in_numpy(image, places, order, fill_mode, fill_value):
     options = {"mode": modes[fill_mode]} if fill_mode in modes else {"constant_values": fill_value}
     results = []
     shape = image.shape[:2]
+    size = np.float64(shape)
     if fill_mode == "wrap":
-        last = np.float64(shape) - 1
-        places = np.where((places < 0) | (places > last), places % last, places)
+        places = np.where((places < 0) | (places > size - 1), places % (size - 1), places)
+    periods = {"reflect": 2 * size, "grid-mirror": 2 * size, "mirror": 2 * (size - 1), "grid-wrap": size}
+    if fill_mode in periods:
+        places = places % periods[fill_mode]
     padded = np.pad(image, [(far, far)] * 2 + [(0, 0)], **options)
     for place in places:
         if fill_mode == "constant" and any(p < 0 or p > size - 1 for p, size in zip(place, shape, strict=True)):
@@ -96,6 +99,18 @@ class MapCoordinatesTest(tf.test.TestCase, parameterized.TestCase):
                 expected = _in_numpy(*inputs, order, fill_mode, 0.3)
                 rounding = 2e-3 if dtype == np.float16 else 1e-5
                 self.assertAllClose(tf.reshape(actual, [100, channels]), expected, rounding, rounding)
+
+    @parameterized.parameters(*itertools.product(FILL_MODES, (0, 1)))
+    def test_places_beside_halves_and_far_outside(self, fill_mode, order):
+        images = np.float32(np.random.default_rng(0).normal(size=[1, 5, 8, 1]))
+        halves = np.float32(np.arange(-39, 40) / 2) + np.float32(1e-20)  # TensorFlow takes denormals for 0
+        beside = np.nextafter(halves, np.float32([[-99], [0.25], [99]])).reshape(-1)
+        places = np.stack([beside, beside[::-1]], -1)
+        if fill_mode not in ("constant", "grid-constant", "nearest"):
+            places = np.float32([*places, [0, 2**23 + 1], [2**23 + 1, 0], [-(2**23) - 3, 2**31], [1e30, -1e30]])
+        y = tfo.image.map_coordinates(images, places[np.newaxis], order=order, fill_mode=fill_mode)
+        expected = _in_numpy(images[0].astype(np.float64), places.astype(np.float64), order, fill_mode, 0)
+        self.assertAllClose(y[0], expected, 1e-6, 1e-6)
 
     def test_fill_values_have_64_bits(self):
         images = tf.zeros([1, 2, 2, 1], tf.float64)
