@@ -201,9 +201,9 @@ SAMPLES |= {
         functools.partial(image.elastic_transform, seed=[3, 4]),
         normal(2, 4, 5, 3),
         kwargs={"alpha": 4.0, "sigma": 1.5},
-        variants=[{"order": 0, "fill_mode": "grid-constant", "fill_value": 2.0}],
+        variants=[{"order": 0, "fill_mode": "grid-constant", "fill_value": 2.0}, {"sigma": 300.0}],
         bad=[
-            ({"images": tf.zeros([4, 5, 3])}, r"(images has|the shape of images).*: \[B, H, W, C\]"),
+            ({"images": tf.zeros([5, 3])}, r"(images has|the shape of images).*: \[B, H, W, C\] or \[H, W, C\]"),
             ({"images": tf.zeros([1, 0, 5, 3])}, r"images are \[1,0,5,3\], expected height and width"),
             ({"seed": [1, 2, 3]}, r"seed has shape \[3\], expected \[2\]: two integers"),
             ({"seed": [1.0, 2.0]}, "seed is float32, expected two integers"),
