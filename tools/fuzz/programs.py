@@ -10,6 +10,8 @@ from example_calls import examples, raw_ops
 from hypothesis import strategies as st
 from relations import FROM_ROWS, WITH_PADDING
 
+from tensorflow_ops.image.python.ops.warps import FILL_MODES
+
 _INTS = [-(2**63), -(2**31), -2, -1, 0, 1, 2, 3, 7, 100, 2**15, 2**20, 2**30 - 1, 2**30, 2**31 - 1, 2**31, 2**62]
 _EXTREMES = [1e-45, 1e-40, 1.1754944e-38, 1e-30, 1e30, 1e38, 3.4028234e38]
 _FLOATS = [math.nan, math.inf, -math.inf, 0.0, -0.0, 1.0, -1.0, 0.5, 1e-3, 7.5, 1e9, -3.4e38, 1e300, *_EXTREMES]
@@ -80,9 +82,10 @@ def public(draw):
 @st.composite
 def relation(draw):
     """Draws a relation, and the seed of its numbers."""
-    kind, seed = draw(st.sampled_from(["padded", "from_rows", "accurate"])), draw(st.integers(0, 10**6))
+    kind, seed = draw(st.sampled_from(["padded", "from_rows", "places", "accurate"])), draw(st.integers(0, 10**6))
     if kind != "accurate":
-        name = draw(st.sampled_from(sorted(WITH_PADDING if kind == "padded" else FROM_ROWS)))
+        names = {"padded": WITH_PADDING, "from_rows": FROM_ROWS, "places": FILL_MODES}
+        name = draw(st.sampled_from(sorted(names[kind])))
         return name, f"result = {kind}({name!r}, {seed})"
     # float32 rounds elastic_transform's places, which are no inputs.
     names = [n for n in examples().public if n.startswith(("nn.", "image.", "detection."))]
