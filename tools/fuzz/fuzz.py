@@ -8,8 +8,7 @@ made (calls.py), on the number of threads, or on the bytes in fresh memory.
     python tools/fuzz/fuzz.py --program build/fuzz/raw_op_0123456789ab.py
 
 Surfaces: raw_op (shapes, values, attrs), graph (edited GraphDefs and SavedModels), public (odd Python types), relation
-(relations.py: padding, rows of RaggedTensors, float32 and float64, the switch, invocations of LiteRT,
-caches).
+(relations.py: padding, rows of RaggedTensors, float32 and float64, places of samples, the switch, LiteRT, caches).
 Prints the program of each finding, and saves it in the folder --out.
 """
 

@@ -353,3 +353,21 @@ def litert(seed):
         expected = oracle.bits(model(inputs[i]))
         oracle.check_close(expected, oracle.bits(actual), f"invocation with inputs {i} of {', '.join(names)}", 0.02)
     return expected
+
+
+def places(fill_mode, seed):
+    """Reads the nearest pixels, at places beside halves, beyond 2^23 and far outside, in float32 and float64."""
+    rng = np.random.default_rng(seed)
+    width = int(rng.choice([1, 2, 3, 8, 1000, 2**23 + 16]))
+    at = rng.integers(-9, 10, 64) / 2 + rng.choice([0, 0, width, -width, 2.0**23, -(2.0**23), 1e9, -1e30], 64)
+    at = np.nextafter(np.float32(at), np.float32(rng.choice([-np.inf, 0.25, np.inf], 64)))
+    at = np.where(np.abs(at) < 1e-30, 0, at)  # denormals count as 0
+    row = np.random.default_rng(0).integers(0, 2**20, [1, 1, width, 1])
+
+    def of(dtype):
+        coordinates = tf.constant(np.stack([np.zeros(64), at], -1)[np.newaxis], dtype)
+        return tfo.image.map_coordinates(tf.constant(row, dtype), coordinates, order=0, fill_mode=fill_mode)
+
+    if not np.array_equal(of(tf.float32), of(tf.float64)):
+        raise oracle.DisagreementError(f"float32 reads other pixels of {width} than float64")
+    return of(tf.float32)

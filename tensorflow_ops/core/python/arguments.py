@@ -104,7 +104,7 @@ def one_of(name, value, options):
 # Values that only the run knows.
 
 
-def checked(name, tensor, valid, expected, on_gpu=True):
+def checked(name, tensor, valid, expected, on_gpu=True, decides_shape=False):
     """Returns the tensor, which an op checks when it is used: TensorFlow's assertions vanish under XLA.
 
     Args:
@@ -114,11 +114,14 @@ def checked(name, tensor, valid, expected, on_gpu=True):
       expected: a text: which values are valid.
       on_gpu: whether to check on a GPU, too, which waits for a copy to the host. False for
         data with a neutral result there.
+      decides_shape: whether the tensor decides a shape: XLA must know it when it compiles.
 
     Raises:
       InvalidArgumentError: "NAME[i,j] is VALUE, expected EXPECTED", where `valid` is False.
     """
-    return ops.tensorflow_ops_check_values(tensor, valid, argument=name, expected=expected, on_gpu=on_gpu)
+    return ops.tensorflow_ops_check_values(
+        tensor, valid, argument=name, expected=expected, on_gpu=on_gpu, decides_shape=decides_shape
+    )
 
 
 @tf.RegisterGradient("TensorflowOps>CheckValues")
@@ -158,7 +161,7 @@ def _scalar(name, tensor):
     return tensor
 
 
-def int_scalar(name, value, minimum):
+def int_scalar(name, value, minimum, decides_shape=False):
     """Returns an int, or an int32 scalar tensor, that is at least the minimum. Raises ValueError."""
     if not is_tensor(value):
         return static_int(name, value, minimum)
@@ -169,17 +172,19 @@ def int_scalar(name, value, minimum):
     with _on_host():
         wide = _scalar(name, tensor_of_kind(name, value, tf.int64))
         is_valid = (wide >= minimum) & (wide <= MAX_INT32)
-        return tf.cast(checked(name, wide, is_valid, f"an int in [{minimum}, {MAX_INT32}]"), tf.int32)
+        expected = f"an int in [{minimum}, {MAX_INT32}]"
+        return tf.cast(checked(name, wide, is_valid, expected, decides_shape=decides_shape), tf.int32)
 
 
-def number(name, value, expected="a finite number", fits=lambda value: True):
+def number(name, value, expected="a finite number", fits=lambda value: True, decides_shape=False):
     """Returns a float, or a float64 scalar tensor, that is finite and for which `fits` holds. Raises ValueError."""
     if is_tensor(value):
         known = tf.get_static_value(value)
         if known is None or np.ndim(known) != 0:
             with _on_host():
                 tensor = _scalar(name, tensor_of_kind(name, value, tf.float64))
-                return checked(name, tensor, tf.math.is_finite(tensor) & fits(tensor), expected)
+                valid = tf.math.is_finite(tensor) & fits(tensor)
+                return checked(name, tensor, valid, expected, decides_shape=decides_shape)
         value = known
     return static_number(name, value, expected, fits)
 

@@ -170,7 +170,7 @@ def beam_search(
 @tf.autograph.experimental.do_not_convert
 def _beam_search(step_fn, initial_state, batch_size, bos_id, prompt, prompt_lengths, history, **options):
     options = Options.checked(**options)
-    batch_size = arguments.int_scalar("batch_size", batch_size, 0)
+    batch_size = arguments.int_scalar("batch_size", batch_size, 0, decides_shape=True)
     tokens = tf.repeat(decoder.start_tokens(bos_id, batch_size), options.beam_width)
     # If only an end token may come last, the prompt must leave room for it.
     needs_room = not options.counts_cut_off

@@ -144,7 +144,7 @@ def sample(
 @tf.autograph.experimental.do_not_convert
 def _sample(step_fn, initial_state, batch_size, bos_id, seed, prompt, prompt_lengths, history, **options):
     options = SamplingOptions.checked(**options)
-    batch_size = arguments.int_scalar("batch_size", batch_size, 0)
+    batch_size = arguments.int_scalar("batch_size", batch_size, 0, decides_shape=True)
     count = options.num_return_sequences or 1
     tokens = tf.repeat(decoder.start_tokens(bos_id, batch_size), count)
     prompt = decoder.Prompt.or_none(prompt, prompt_lengths, batch_size, options.max_length)

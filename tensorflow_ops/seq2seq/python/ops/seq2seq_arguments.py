@@ -29,7 +29,7 @@ def logits_tensor(logits, expected, meaning):
 
 def max_length(value):
     """Returns an int, or an int32 scalar tensor, that is at least 1. Raises ValueError."""
-    value = arguments.int_scalar("max_length", value, 1)
+    value = arguments.int_scalar("max_length", value, 1, decides_shape=True)
     # At least 1 even so: XLA compiles tensors of this size before the check runs.
     return value if isinstance(value, int) else tf.maximum(value, 1)
 

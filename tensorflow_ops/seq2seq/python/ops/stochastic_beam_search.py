@@ -131,7 +131,7 @@ def _search(step_fn, initial_state, batch_size, bos_id, seed, prompt, prompt_len
     options = SamplingOptions.checked(**options)
     if options.is_greedy:
         raise ValueError("temperature is 0.0, expected a number above 0: beam_search finds the likeliest sequences")
-    batch_size = arguments.int_scalar("batch_size", batch_size, 0)
+    batch_size = arguments.int_scalar("batch_size", batch_size, 0, decides_shape=True)
     width = options.num_return_sequences
     tokens = tf.repeat(decoder.start_tokens(bos_id, batch_size), width)
     prompt = decoder.Prompt.or_none(prompt, prompt_lengths, batch_size, options.max_length)
