@@ -23,7 +23,13 @@ from tensorflow_ops.core.python.library import ops
 
 # Calls of ops that examples reach in graphs only.
 _GRAPH_CALLS = {
-    "TensorflowOps>CheckValues": {"values": [1, 2], "valid": [True, True], "argument": "x", "expected": "above 0"},
+    "TensorflowOps>CheckValues": {
+        "values": [1, 2],
+        "valid": [True, True],
+        "after": (True,),
+        "argument": "x",
+        "expected": "above 0",
+    },
     "TensorflowOps>RefuseGradient": {"x": [1.0, 2.0], "upstream": ([0.0],), "reason": "f has no second derivatives"},
 }
 _LEFT_OUT = {

@@ -136,7 +136,7 @@ chmod +x "$1/bazel"; sleep 1
         )  # fmt: skip
 
     def end(self, process):
-        self.output, _ = process.communicate(timeout=120)
+        self.output, _ = process.communicate(timeout=600)
         return process.returncode
 
     def runs(self, script, *arguments, says=(), says_not=(), **environment):

@@ -23,15 +23,21 @@ using ::tensorflow::shape_inference::ShapeHandle;
 REGISTER_OP("TensorflowOps>CheckValues")
     .Input("values: T")
     .Input("valid: bool")
+    .Input("after: N * bool")
     .Output("checked: T")
+    .Output("passed: N * bool")
     .Attr("argument: string")
     .Attr("expected: string")
     .Attr("on_gpu: bool = true")
     .Attr("decides_shape: bool = false")
+    .Attr("N: int >= 0 = 0")
     .Attr("T: type")
     .SetShapeFn([](InferenceContext* c) {
       const ShapeHandle values = c->input(0), valid = c->input(1);
       c->set_output(0, values);
+      for (int i = 1; i < c->num_outputs(); ++i) {
+        c->set_output(i, c->input(i + 1));
+      }
       if (!c->RankKnown(values) || !c->RankKnown(valid)) {
         return absl::OkStatus();
       }
@@ -48,6 +54,8 @@ Returns values, or raises InvalidArgumentError for the first that is not valid:
 "lengths[2] is 7, expected [0, 5]".
 
 valid: a scalar, or of the leading dims of values.
+after: passed of checks that come before this one, and speak first.
+passed: after, once this check has passed.
 argument: the name of values in the error.
 expected: the values that are valid, as text.
 on_gpu: whether to check on a GPU, too, which copies the values to the host and
@@ -79,6 +87,13 @@ upstream: the upstream gradients.
 reason: the error's text.
 )doc");
 
+void ForwardInputs(OpKernelContext* ctx) {
+  ctx->set_output(0, ctx->input(0));
+  for (int i = 1; i < ctx->num_outputs(); ++i) {
+    ctx->set_output(i, ctx->input(i + 1));
+  }
+}
+
 // Runs on the host.
 class CheckValuesOp : public OpKernel {
  public:
@@ -90,7 +105,7 @@ class CheckValuesOp : public OpKernel {
   void Compute(OpKernelContext* ctx) override {
     const Tensor& values = ctx->input(0);
     const Tensor& valid = ctx->input(1);
-    ctx->set_output(0, values);
+    ForwardInputs(ctx);
     const bool* const is_valid = Data<bool>(valid);
     for (int64_t i = 0; i < valid.NumElements(); ++i) {
       OP_REQUIRES(ctx, is_valid[i], Invalid(values, valid, i));
@@ -122,9 +137,7 @@ class CheckValuesOp : public OpKernel {
 class ForwardValuesOp : public OpKernel {
  public:
   using OpKernel::OpKernel;
-  void Compute(OpKernelContext* ctx) override {
-    ctx->set_output(0, ctx->input(0));
-  }
+  void Compute(OpKernelContext* ctx) override { ForwardInputs(ctx); }
 };
 
 // Runs on the host.
@@ -181,11 +194,15 @@ REGISTER_KERNEL_BUILDER(Name("TensorflowOps>CheckValues")
                             .AttrConstraint("on_gpu", true)
                             .HostMemory("values")
                             .HostMemory("valid")
-                            .HostMemory("checked"),
+                            .HostMemory("after")
+                            .HostMemory("checked")
+                            .HostMemory("passed"),
                         CheckedKernel<CheckValuesOp>);
 REGISTER_KERNEL_BUILDER(Name("TensorflowOps>CheckValues")
                             .Device(::tensorflow::DEVICE_GPU)
-                            .AttrConstraint("on_gpu", false),
+                            .AttrConstraint("on_gpu", false)
+                            .HostMemory("after")
+                            .HostMemory("passed"),
                         CheckedKernel<ForwardValuesOp>);
 REGISTER_KERNEL_BUILDER(Name("TensorflowOps>RefuseGradient")
                             .Device(::tensorflow::DEVICE_GPU)

@@ -69,13 +69,18 @@ class XlaCall : public ::tensorflow::XlaOpKernel {
   void Compile(XlaOpKernelContext* ctx) override {
     const auto call = EmitCall(ctx, /*has_side_effect=*/false);
     OP_REQUIRES_OK(ctx, call.status());
-    for (int i = 0; i < ctx->num_outputs(); ++i) {
-      ctx->SetOutput(
-          i, ctx->num_outputs() == 1 ? *call : xla::GetTupleElement(*call, i));
-    }
+    SetOutputs(ctx, *call, 0);
   }
 
  protected:
+  // Sets the outputs from `first` on, of a call that `EmitCall` returned.
+  static void SetOutputs(XlaOpKernelContext* ctx, xla::XlaOp call, int first) {
+    for (int i = first; i < ctx->num_outputs(); ++i) {
+      ctx->SetOutput(
+          i, ctx->num_outputs() == 1 ? call : xla::GetTupleElement(call, i));
+    }
+  }
+
   // Returns the result, or a tuple of several. XLA keeps a call with a side
   // effect even if its results are unused. Without one it would remove a call
   // whose results have no elements, and the kernel's checks with it.
@@ -143,11 +148,13 @@ class XlaCall : public ::tensorflow::XlaOpKernel {
                               ctx->expected_output_dtype(i), shape));
     }
 
-    has_side_effect |=
-        node_.op() != kRefuseGradient &&
-        std::all_of(results.begin(), results.end(), [](const xla::Shape& s) {
-          return xla::ShapeUtil::IsZeroElementArray(s);
-        });
+    // Nothing may use `passed` of a check.
+    const auto end =
+        node_.op() == kCheckValues ? results.begin() + 1 : results.end();
+    has_side_effect |= node_.op() != kRefuseGradient &&
+                       std::all_of(results.begin(), end, [](const auto& s) {
+                         return xla::ShapeUtil::IsZeroElementArray(s);
+                       });
 
     // The same text in every process, because caches compare it.
     std::string serialized;
@@ -232,15 +239,24 @@ class XlaCheck : public XlaCall {
     OP_REQUIRES(
         ctx, !decides_shape_ || ctx->ConstantInputTensor(0).ok(),
         absl::InvalidArgumentError(MustBeKnown(argument_, "", "a shape")));
-    if (skip_) return ctx->SetOutput(0, ctx->Input(0));
-    const absl::StatusOr<Tensor> known = ctx->ConstantInputTensor(1);
-    if (!known.ok()) return XlaCall::Compile(ctx);
-    const auto valid = known->flat<bool>();
-    if (!std::all_of(valid.data(), valid.data() + valid.size(),
-                     [](bool is_valid) { return is_valid; })) {
-      OP_REQUIRES_OK(ctx, EmitCall(ctx, /*has_side_effect=*/true).status());
+    bool is_valid = skip_;
+    if (!skip_) {
+      const absl::StatusOr<Tensor> known = ctx->ConstantInputTensor(1);
+      if (!known.ok()) return XlaCall::Compile(ctx);
+      const auto valid = known->flat<bool>();
+      is_valid = std::all_of(valid.data(), valid.data() + valid.size(),
+                             [](bool is_valid) { return is_valid; });
     }
     ctx->SetOutput(0, ctx->Input(0));
+    if (is_valid) {
+      for (int i = 1; i < ctx->num_outputs(); ++i) {
+        ctx->SetOutput(i, ctx->Input(i + 1));
+      }
+    } else {
+      const auto call = EmitCall(ctx, /*has_side_effect=*/true);
+      OP_REQUIRES_OK(ctx, call.status());
+      SetOutputs(ctx, *call, 1);
+    }
   }
 
  private:

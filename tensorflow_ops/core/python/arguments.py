@@ -12,7 +12,7 @@ from numbers import Integral, Real
 import numpy as np
 import tensorflow as tf
 
-from tensorflow_ops.core.python import pfor
+from tensorflow_ops.core.python import autograph, pfor
 from tensorflow_ops.core.python.library import ops, shape_text
 
 # The most frequent one first: comparing two different DTypes takes 0.5 microseconds.
@@ -107,6 +107,8 @@ def one_of(name, value, options):
 def checked(name, tensor, valid, expected, on_gpu=True, decides_shape=False):
     """Returns the tensor, which an op checks when it is used: TensorFlow's assertions vanish under XLA.
 
+    In a graph, the checks of a public call wait for those before them, so that the first one that fails speaks.
+
     Args:
       name: the argument's name, for the error.
       tensor: of any dtype.
@@ -119,18 +121,22 @@ def checked(name, tensor, valid, expected, on_gpu=True, decides_shape=False):
     Raises:
       InvalidArgumentError: "NAME[i,j] is VALUE, expected EXPECTED", where `valid` is False.
     """
-    return ops.tensorflow_ops_check_values(
-        tensor, valid, argument=name, expected=expected, on_gpu=on_gpu, decides_shape=decides_shape
+    return autograph.after_last_check(
+        lambda after: ops.tensorflow_ops_check_values(tensor, valid, after, name, expected, on_gpu, decides_shape)
     )
 
 
 @tf.RegisterGradient("TensorflowOps>CheckValues")
-def _checked_grad(op, d_checked):
+def _checked_grad(op, d_checked, *d_passed):
     del op
-    return d_checked, None
+    return d_checked, None, *(None for _ in d_passed)
 
 
-pfor.register("TensorflowOps>CheckValues")(pfor.convert_batched)
+@pfor.register("TensorflowOps>CheckValues")
+def _convert_checked(pfor_input):
+    pfor_input.stack_inputs([0, 1])
+    values, *passed = pfor.call(pfor_input, [value.t for value in pfor_input.inputs])
+    return [pfor.stacked(values), *map(pfor.forwarded, passed, pfor_input.inputs[2:])]
 
 
 def equal(a, b):
@@ -158,7 +164,7 @@ def static_value(value):
 def _scalar(name, tensor):
     if not tensor.shape.is_compatible_with([]):
         raise ValueError(f"{name} is of shape {shape_text(tensor.shape)}, expected a scalar")
-    return tensor
+    return with_shape(name, tensor, [], "a scalar")
 
 
 def int_scalar(name, value, minimum, decides_shape=False):
@@ -426,7 +432,7 @@ def with_shape(name, tensor, expected, meaning):
         count = tf.size(shape)
         # More dims, for tensors of unknown rank with too few.
         found = tf.concat([shape, tf.fill([len(sizes)], -1)], 0)[: len(sizes)]
-        wanted = tf.stack([found[i] if n is None else n for i, n in enumerate(sizes)])
+        wanted = tf.convert_to_tensor([found[i] if n is None else n for i, n in enumerate(sizes)], tf.int32)
         fits = count >= len(sizes) if has_more else tf.equal(count, len(sizes))
         valid = fits & tf.reduce_all(tf.equal(found, wanted))
         shape = checked(f"the shape of {name}", shape, valid, f"{text}: {meaning}")

@@ -1,6 +1,10 @@
-"""Marks the public functions: AutoGraph calls them as they are, Keras's functional models as operations."""
+"""Marks the public functions: AutoGraph calls them as they are, Keras's functional models as operations.
+
+A graph's checks of one call come in order: see `ordered`.
+"""
 
 import functools
+import threading
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
@@ -10,6 +14,15 @@ import tensorflow as tf
 # The mark that do_not_convert puts on a function. Its wrapper, left out here, would slow down eager calls.
 _MARK = vars(tf.autograph.experimental.do_not_convert(lambda: None)).copy()
 _MARK.pop("__wrapped__", None)
+
+
+class _Thread(threading.local):
+    last_checks = None  # of the public call that a graph is traced for: for each graph, the last check's `passed`
+
+
+_thread = _Thread()
+# One item for each public call, of all threads, that a graph is traced for: a list is read faster than `_thread`.
+traced_calls = []
 
 # Marked functions by their public names, such as "tensorflow_ops.nn.softmax": what a saved model may call.
 _FUNCTIONS = {}
@@ -44,6 +57,56 @@ def is_among(kind, args, kwargs):
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
+def _in_order(function, args, kwargs):
+    if _thread.last_checks is not None:
+        return function(*args, **kwargs)
+    traced_calls.append(function)
+    _thread.last_checks = {}
+    try:
+        return function(*args, **kwargs)
+    finally:
+        _thread.last_checks = None
+        traced_calls.pop()
+
+
+def ordered(function: _Function) -> _Function:
+    """Marks a function whose checks come in their order in graphs, too, as those of `op_function`; a decorator.
+
+    Otherwise the scheduler decides which of several checks that fail raises its error.
+    """
+
+    @functools.wraps(function)
+    def call(*args, **kwargs):
+        return function(*args, **kwargs) if tf.executing_eagerly() else _in_order(function, args, kwargs)
+
+    return cast(_Function, marked(call))
+
+
+def after_last_check(check):
+    """Returns the result of check(after) -> (result, passed): in a graph, it waits for the public call's last check."""
+    if _thread.last_checks is None or tf.executing_eagerly():
+        return check([])[0]
+    graph, context = _graph()
+    if (graph, context) not in _thread.last_checks:
+        with tf.device("CPU:0"):  # kernels read it in host memory
+            _thread.last_checks[graph, context] = [tf.constant(True)]
+    result, _thread.last_checks[graph, context] = check(_thread.last_checks[graph, context])
+    return result
+
+
+def last_check():
+    """Returns a list of the op that the ops of a public call wait for: none in eager calls, and before a check."""
+    if not _thread.last_checks or tf.executing_eagerly():
+        return []
+    return [passed.op for passed in _thread.last_checks.get(_graph(), [])]
+
+
+def _graph():
+    graph = tf.compat.v1.get_default_graph()
+    # In graphs of TensorFlow 1, branches and the bodies of loops are no graphs of their own.
+    return graph, graph._get_control_flow_context()
+
+
 def takes_keras_tensors(function: _Function) -> _Function:
     """Lets a public function take KerasTensors, which become a `FunctionOperation` of the model; a decorator."""
     public_name = f"{function.__module__.partition('.python.')[0]}.{function.__name__}"
@@ -52,7 +115,7 @@ def takes_keras_tensors(function: _Function) -> _Function:
     def call(*args, **kwargs):
         if is_among(keras.KerasTensor, args, kwargs):
             return FunctionOperation(public_name, kwargs.pop("name", None))(*args, **kwargs)
-        return function(*args, **kwargs)
+        return function(*args, **kwargs) if tf.executing_eagerly() else _in_order(function, args, kwargs)
 
     _FUNCTIONS[public_name] = call
     return cast(_Function, call)

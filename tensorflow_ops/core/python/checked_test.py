@@ -177,6 +177,18 @@ class IntScalarTest(tf.test.TestCase):
                 function(tf.constant(n, tf.int64))
 
 
+    def test_a_scalar_of_unknown_rank(self):
+        for convert, dtype in (
+            (lambda x: arguments.int_scalar("n", x, 1), tf.int64),
+            (lambda x: arguments.number("n", x), tf.float64),
+        ):
+            function = tf.function(convert, autograph=False, input_signature=[tf.TensorSpec(None, dtype)])
+            self.assertEqual(function(tf.constant(3, dtype)), 3)
+            self.assertEqual(function.get_concrete_function().structured_outputs.shape, [])
+            with self.assertRaisesRegex(tf.errors.InvalidArgumentError, r"the shape of n is \[1\], expected \[\]"):
+                function(tf.constant([3], dtype))
+
+
 class NumberTest(parameterized.TestCase, tf.test.TestCase):
     @parameterized.parameters(float("nan"), float("inf"), -1.0)
     def test_a_tensor_is_checked_like_a_float(self, value):

@@ -86,7 +86,11 @@ def _with_value_errors(op):
     @functools.wraps(op)
     def call(*args, **kwargs):
         try:
-            return op(*args, **kwargs)
+            if not autograph.traced_calls:
+                return op(*args, **kwargs)
+            # Arguments that are no inputs of the op have been checked before it checks its inputs.
+            with tf.control_dependencies(autograph.last_check()):
+                return op(*args, **kwargs)
         except ValueError as error:
             message, of_node, _ = str(error).partition(" for '{{node ")
             if not of_node:

@@ -24,6 +24,11 @@ def stacked(output):
     return pfor_lib.wrap(output, True)
 
 
+def forwarded(output, value):
+    """Declares that an output is one of the inputs."""
+    return pfor_lib.wrap(output, value.is_stacked)
+
+
 def convert_batched(pfor_input, unstacked=()):
     """Converts an op that takes any batch dims: the iterations become the first one.
 

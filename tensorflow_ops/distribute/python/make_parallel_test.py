@@ -274,7 +274,7 @@ class PlacementTest(parameterized.TestCase, tf.test.TestCase):
             self.assertEmpty(unplaced)
 
     def test_parts_do_not_wait_for_each_other(self):
-        barrier = threading.Barrier(2, timeout=30)
+        barrier = threading.Barrier(2, timeout=300)
 
         def wait(x):
             barrier.wait()  # raises unless the other part runs concurrently

@@ -6,6 +6,7 @@ opcheck tests each op on two devices.
 import contextlib
 import json
 import os
+import random
 import socket
 import subprocess
 import sys
@@ -124,12 +125,17 @@ _SCRIPT = """
 
 
 def _free_ports(count):
-    """Returns free ports of the loopback device."""
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for s in sockets:
-            s.bind(("127.0.0.1", 0))
-        return [s.getsockname()[1] for s in sockets]
+    """Returns free ports of the loopback device.
+
+    None of those from 32768 on, of which the system may give one to another process before a worker binds it.
+    """
+    ports = set()
+    while len(ports) < count:
+        port = random.SystemRandom().randrange(10000, 32768)  # others than another run of this test finds
+        with socket.socket() as s, contextlib.suppress(OSError):
+            s.bind(("127.0.0.1", port))
+            ports.add(port)
+    return [*ports]
 
 
 def _run(directory, commands):

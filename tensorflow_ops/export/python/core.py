@@ -5,11 +5,11 @@ import tensorflow as tf
 from tensorflow_ops.export.python.compositions import composition
 
 
-@composition("CheckValues", [None, None])
-def _check_values(values, valid, *, argument, expected, on_gpu, decides_shape):
+@composition("CheckValues", [None, None, 0])
+def _check_values(values, valid, after, *, argument, expected, on_gpu, decides_shape):
     """Returns the values unchecked, as on a GPU without `on_gpu`: converters have no errors at run time."""
     del valid, argument, expected, on_gpu, decides_shape
-    return values
+    return values, after
 
 
 @composition("RefuseGradient", [None, None])

@@ -5,7 +5,7 @@ from typing import Literal, TypeAlias
 import keras
 import tensorflow as tf
 
-from tensorflow_ops.core.python import arguments, library, ragged
+from tensorflow_ops.core.python import arguments, autograph, library, ragged
 from tensorflow_ops.core.python.type_aliases import DTypeLike, TensorLike
 
 Reduction: TypeAlias = Literal["sum_over_batch_size", "sum", "mean", "mean_with_sample_weight", "none"] | None
@@ -62,6 +62,7 @@ class OpLoss(keras.losses.Loss):
 class RowLoss(OpLoss):
     """A loss of rows: each label or box has its own, and examples may have different numbers of them."""
 
+    @autograph.ordered
     def __call__(self, y_true: TensorLike, y_pred: TensorLike, sample_weight: TensorLike | None = None) -> tf.Tensor:
         example = next((y for y in (y_true, y_pred) if isinstance(y, tf.RaggedTensor)), None)
         if example is None:

@@ -3,7 +3,7 @@
 import keras
 import tensorflow as tf
 
-from tensorflow_ops.core.python import arguments, keras3, ragged
+from tensorflow_ops.core.python import arguments, autograph, keras3, ragged
 from tensorflow_ops.core.python.type_aliases import TensorLike
 from tensorflow_ops.losses.python import op_loss
 from tensorflow_ops.losses.python.op_loss import LossDType, Reduction
@@ -29,11 +29,12 @@ def _of_examples(sample_weight):
 class _ExampleLoss(op_loss.OpLoss):
     """A loss with one number for each example."""
 
+    @autograph.ordered
     def __call__(self, y_true: TensorLike, y_pred: TensorLike, sample_weight: TensorLike | None = None) -> tf.Tensor:
         # Keras would cast labels, and apply the mask of frames to losses of examples.
         self._check_jit()
-        weights = _of_examples(sample_weight)
-        return self._reduce(self.call(y_true, y_pred), weights)
+        losses = self.call(y_true, y_pred)
+        return self._reduce(losses, _of_examples(sample_weight))
 
 
 class _SequenceLoss(_ExampleLoss):

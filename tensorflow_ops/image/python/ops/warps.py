@@ -114,7 +114,7 @@ def _sum_of_weights(sigma):
     sigma = tf.cast(sigma, tf.float64)
     reach = 3 * tf.floor(sigma)
     summed = tf.minimum(reach, _SUMMED)
-    distances = tf.cast(tf.range(1, tf.cast(summed, tf.int32) + 1), tf.float64)
+    distances = tf.cast(tf.range(1, tf.cast(summed, tf.int32) + 1), tf.float64)  # fits: at most _SUMMED
     head = tf.reduce_sum(tf.exp(-0.5 * tf.math.divide_no_nan(distances, sigma) ** 2))
 
     def integral(distance):
@@ -136,7 +136,7 @@ def _smoothed_along_y(noise, sigma, total):
     *dims, height, width = tf.unstack(tf.shape(noise))
     # Farther away, all pixels are 0.
     farthest = tf.cast(tf.maximum(height - 1, 0), sigma.dtype)
-    reach = tf.cast(tf.minimum(3 * tf.floor(sigma), farthest), tf.int32)
+    reach = tf.cast(tf.minimum(3 * tf.floor(sigma), farthest), tf.int32)  # fits: less than the height
     rows = tf.minimum(reach + 16, _ROWS)  # that a block computes
     part = rows + 2 * tf.minimum(reach, rows)  # of the rows that it reads
     blocks = -(-height // rows)

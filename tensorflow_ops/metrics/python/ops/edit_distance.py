@@ -1,6 +1,5 @@
 """Error rates of sequences as a Keras metric."""
 
-import functools
 from typing import Any, Literal
 
 import keras
@@ -130,16 +129,19 @@ class EditDistance(ratio.Ratio):
             raise ValueError(f"decode is {decode!r}, expected None for tokens={tokens!r}")
         self.blank_index = sequence_arguments.blank_index(blank_index)
 
-    @autograph.marked
+    @autograph.ordered
     def update_state(self, y_true: Any, y_pred: Any, sample_weight: None = None) -> None:
         """Adds sequences; the class describes the arguments."""
         metric_arguments.check_update(self, sample_weight)
-        padding = [self.pad_id]
+        with tf.device("CPU:0"):
+            truth = self._read("y_true", y_true)
         if self.decode:
             y_pred, blank = self._decoded(y_pred)
-            padding.append(blank)
+            if not isinstance(y_true, tuple) and not ragged.is_ragged_or_sparse(y_true):
+                is_label = tf.not_equal(truth, tf.cast(blank, tf.int64))  # fits: an int32
+                truth = tf.ragged.boolean_mask(truth, is_label)
         with tf.device("CPU:0"):
-            truth, found = self._read("y_true", y_true, padding), self._read("y_pred", y_pred, padding)
+            found = self._read("y_pred", y_pred)
             if truth.dtype != found.dtype:
                 raise ValueError(f"y_pred are {found.dtype.name}, expected {truth.dtype.name} as y_true")
             lengths = tf.cast(truth.row_lengths(), tf.float64)
@@ -175,7 +177,7 @@ class EditDistance(ratio.Ratio):
         best = ctc_decode.ctc_greedy_decode(logits, lengths, blank_index=self.blank_index)
         return (best.labels, best.lengths), sequence_arguments.blank_class(self.blank_index, logits)
 
-    def _read(self, name, value, padding):
+    def _read(self, name, value):
         """Returns N sequences, without ids that are padding, as a RaggedTensor of int64 or of strings."""
         if self.tokens != "ids" and not ragged.is_ragged_or_sparse(value):
             texts = arguments.dense_tensor(name, value)
@@ -195,8 +197,7 @@ class EditDistance(ratio.Ratio):
             sequences = value
         else:
             ids = metric_arguments.whole_numbers(name, _ids(name, value))
-            is_padding = [tf.equal(ids, tf.cast(other, tf.int64)) for other in padding]  # fits: ints or int32
-            sequences = tf.ragged.boolean_mask(ids, ~functools.reduce(tf.logical_or, is_padding, ids < 0))
+            sequences = tf.ragged.boolean_mask(ids, (ids >= 0) & tf.not_equal(ids, self.pad_id))
         rank = sequences.shape.rank
         if sequences.ragged_rank != 1 or rank not in (2, None):
             logits = _LOGITS if rank == 3 else ""

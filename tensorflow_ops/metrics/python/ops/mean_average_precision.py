@@ -171,7 +171,7 @@ class MeanAveragePrecision(keras3.Metric):
         """The ranges of areas by name."""
         return dict(self._ranges)
 
-    @autograph.marked
+    @autograph.ordered
     def update_state(self, y_true: Any, y_pred: Any, sample_weight: None = None) -> None:
         """Adds images; the class describes the arguments."""
         metric_arguments.check_update(self, sample_weight, tf.distribute.MirroredStrategy)

@@ -49,7 +49,7 @@ class TagAccuracy(ratio.Ratio):
     def __init__(self, name: str = "tag_accuracy", dtype: Any = None) -> None:
         super().__init__(name=name, dtype=dtype)
 
-    @autograph.marked
+    @autograph.ordered
     def update_state(self, y_true: Any, y_pred: Any, sample_weight: None = None) -> None:
         """Adds sequences; the class describes the arguments."""
         metric_arguments.check_update(self, sample_weight, needs_values=False)

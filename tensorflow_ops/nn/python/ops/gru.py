@@ -103,16 +103,18 @@ def gru(
     """
     attrs = recurrent.activations(activation, recurrent_activation)
     reset_after = arguments.static_bool("reset_after", reset_after)
-    of = recurrent.sequences(inputs, mask, reverse)
+    of = recurrent.sequences(inputs)
     kernel, recurrent_kernel, units = recurrent.weights(kernel, recurrent_kernel, 3, of)
+    bias = _bias(bias, units, reset_after, of.dtype)
     if initial_state is None:
         h0 = tf.zeros([of.batch, units], of.dtype)
     else:
         h0 = recurrent.tensor("initial_state", initial_state, [of.batch, units], "[B, units]", of.dtype)
+    of = recurrent.masked(of, mask, reverse)
     outputs, h, _, _ = ops.tensorflow_ops_gru(
         recurrent.gate_inputs(of, kernel, 3, units),
         tf.reshape(recurrent_kernel, [units, 3, units]),
-        _bias(bias, units, reset_after, of.dtype),
+        bias,
         h0,
         of.masks,
         reset_after=reset_after,

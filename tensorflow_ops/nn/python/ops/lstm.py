@@ -101,17 +101,19 @@ def lstm(
       InvalidArgumentError: shapes that do not fit, found at run time.
     """
     attrs = recurrent.activations(activation, recurrent_activation)
-    of = recurrent.sequences(inputs, mask, reverse)
+    of = recurrent.sequences(inputs)
     kernel, recurrent_kernel, units = recurrent.weights(kernel, recurrent_kernel, 4, of)
     if bias is None:
         bias = tf.zeros([4, units], of.dtype)
     else:
         bias = tf.reshape(recurrent.tensor("bias", bias, [4 * units], "[4 * units]", of.dtype), [4, units])
+    states = _initial_state(initial_state, [of.batch, units], of.dtype)
+    of = recurrent.masked(of, mask, reverse)
     outputs, h, c, _, _ = ops.tensorflow_ops_lstm(
         recurrent.gate_inputs(of, kernel, 4, units),
         tf.reshape(recurrent_kernel, [units, 4, units]),
         bias,
-        *_initial_state(initial_state, [of.batch, units], of.dtype),
+        *states,
         of.masks,
         **attrs,
         name=name,

@@ -43,29 +43,33 @@ def _size(tensor, axis):
     return tf.shape(tensor)[axis] if static is None else static
 
 
-def sequences(inputs, mask, reverse):
-    """Returns Sequences. Raises ValueError."""
-    reverse = arguments.static_bool("reverse", reverse)
-    lengths = None
+def sequences(inputs):
+    """Returns Sequences as the user gives them: without a mask, in the order of time. Raises ValueError."""
+    lengths, masks = None, []
     if isinstance(inputs, tf.RaggedTensor):
-        if mask is not None:
-            raise ValueError("mask is given, expected None: inputs are a RaggedTensor, which has lengths")
         ragged.rows("inputs", inputs, "[B, (T), D]")
         lengths, inputs = inputs.row_lengths(), inputs.to_tensor()
-        mask = tf.sequence_mask(lengths, tf.shape(inputs)[1])
+        masks = [tf.sequence_mask(lengths, tf.shape(inputs)[1])]
     inputs = arguments.float_tensor("inputs", inputs)
     inputs = arguments.with_shape("inputs", inputs, [None, None, None], "[B, T, features]")
     batch, steps, features = (_size(inputs, axis) for axis in range(3))
-    masks = [] if mask is None else [arguments.tensor_of_kind("mask", mask, tf.bool)]
-    if masks and lengths is None:
-        masks = [arguments.with_shape("mask", masks[0], [batch, steps], "[B, T]")]
-        # NaN in padding would reach the gradient to the kernel.
-        inputs = tf.where(masks[0][..., tf.newaxis], inputs, tf.zeros([], inputs.dtype))
-    if reverse and lengths is not None:
-        inputs = tf.reverse_sequence(inputs, lengths, seq_axis=1)
-    elif reverse:
-        inputs, masks = tf.reverse(inputs, [1]), [tf.reverse(x, [1]) for x in masks]
     return Sequences(inputs, masks, lengths, batch, steps, features, arguments.at_least_float32(inputs.dtype))
+
+
+def masked(of, mask, reverse):
+    """Returns Sequences with a mask, or None, in the order of steps. Raises ValueError."""
+    inputs, masks = of.inputs, of.masks
+    if mask is not None:
+        if of.lengths is not None:
+            raise ValueError("mask is given, expected None: inputs are a RaggedTensor, which has lengths")
+        mask = tensor("mask", mask, [of.batch, of.steps], "[B, T]", tf.bool)
+        # NaN in padding would reach the gradient to the kernel.
+        inputs, masks = tf.where(mask[..., tf.newaxis], inputs, tf.zeros([], inputs.dtype)), [mask]
+    if not arguments.static_bool("reverse", reverse):
+        return of._replace(inputs=inputs, masks=masks)
+    if of.lengths is not None:
+        return of._replace(inputs=tf.reverse_sequence(inputs, of.lengths, seq_axis=1))
+    return of._replace(inputs=tf.reverse(inputs, [1]), masks=[tf.reverse(x, [1]) for x in masks])
 
 
 def weights(kernel, recurrent_kernel, gates, of):

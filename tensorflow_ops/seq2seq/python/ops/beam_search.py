@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from tensorflow_ops.core.python import arguments
+from tensorflow_ops.core.python import autograph
 from tensorflow_ops.core.python.type_aliases import IntLike, NumberLike, TensorLike
 from tensorflow_ops.seq2seq.python.ops import decoder
 from tensorflow_ops.seq2seq.python.ops.beam_search_loop import BeamSearch
@@ -146,12 +146,12 @@ def beam_search(
             decoder.convert(step_fn),
             initial_state,
             batch_size,
+            max_length,
             bos_id,
             prompt,
             prompt_lengths,
             history,
             beam_width=beam_width,
-            max_length=max_length,
             eos_ids=eos_ids,
             pad_id=pad_id,
             min_length=min_length,
@@ -167,11 +167,11 @@ def beam_search(
         )
 
 
-@tf.autograph.experimental.do_not_convert
-def _beam_search(step_fn, initial_state, batch_size, bos_id, prompt, prompt_lengths, history, **options):
-    options = Options.checked(**options)
-    batch_size = arguments.int_scalar("batch_size", batch_size, 0, decides_shape=True)
-    tokens = tf.repeat(decoder.start_tokens(bos_id, batch_size), options.beam_width)
+@autograph.ordered
+def _beam_search(step_fn, initial_state, batch_size, max_length, bos_id, prompt, prompt_lengths, history, **options):
+    batch_size, max_length, tokens = decoder.start(batch_size, max_length, bos_id)
+    options = Options.checked(max_length=max_length, **options)
+    tokens = tf.repeat(tokens, options.beam_width)
     # If only an end token may come last, the prompt must leave room for it.
     needs_room = not options.counts_cut_off
     prompt = decoder.Prompt.or_none(prompt, prompt_lengths, batch_size, options.max_length, needs_room)

@@ -42,7 +42,7 @@ class Options:
 
     @classmethod
     def checked(cls, **options):
-        """Checks and converts the options. Raises ValueError."""
+        """Checks and converts the options but max_length, which is checked. Raises ValueError."""
         for name in ("beam_width", "num_return_sequences", "num_groups"):
             options[name] = arguments.static_int(name, options[name], 1)
         width, groups, returned = (options[n] for n in ("beam_width", "num_groups", "num_return_sequences"))
@@ -52,7 +52,6 @@ class Options:
             raise ValueError(f"num_groups is {groups}, expected a divisor of beam_width, {width}")
         options["eos_ids"] = seq2seq_arguments.eos_tuple(options["eos_ids"])
         options["pad_id"] = seq2seq_arguments.pad_id_or_default(options["pad_id"], options["eos_ids"])
-        options["max_length"] = seq2seq_arguments.max_length(options["max_length"])
         options["min_length"] = arguments.int_scalar("min_length", options["min_length"], 0)
         for name, values in (("length_normalization", LengthNormalization), ("cut_off", CutOff)):
             options[name] = arguments.one_of(name, options[name], get_args(values))

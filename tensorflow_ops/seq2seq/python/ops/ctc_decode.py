@@ -185,20 +185,24 @@ def ctc_beam_search_decode(
     if paths > width:
         raise ValueError(f"top_paths is {paths}, expected [1, {width}]: beam_width is {width}")
     step_fn = seq2seq_arguments.function_or_none("step_fn", step_fn)
-    weight, bonus = arguments.number("lm_weight", lm_weight), arguments.number("label_bonus", label_bonus)
+
+    def weights():
+        return arguments.number("lm_weight", lm_weight), arguments.number("label_bonus", label_bonus)
+
     if step_fn is None:
         if initial_state is not None:
             raise ValueError("initial_state is given, but no step_fn")
-        bonus = arguments.in_host_memory(bonus, tf.float64)
+        bonus = arguments.in_host_memory(weights()[1], tf.float64)
         result = ops.tensorflow_ops_ctc_beam_search_decode(
             logits, lengths, bonus, beam_width=width, top_paths=paths, pad_id=pad_id, name=name, **attrs
         )
     else:
         with tf.name_scope(name or "ctc_beam_search_decode"):
-            search = ctc_decode_loop.CtcSearch(logits, lengths, width, attrs, weight, bonus)
+            search = ctc_decode_loop.CtcSearch(logits, lengths, width, attrs)
             initial_state = () if initial_state is None else initial_state
             model = search.model(decoder.convert(step_fn), initial_state)
-            labels, label_lengths, *scores = search.run(model, paths, pad_id)
+            weight, bonus = weights()
+            labels, label_lengths, *scores = search.run(model, weight, bonus, paths, pad_id)
             inputs = [*map(tf.convert_to_tensor, [logits, weight, bonus, *tf.nest.flatten(initial_state)])]
             inputs += model.differentiable()
             result = labels, label_lengths, *ctc_decode_grad.with_refused_gradients(scores, inputs)

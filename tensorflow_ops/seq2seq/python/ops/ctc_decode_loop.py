@@ -29,7 +29,7 @@ class _Loop(NamedTuple):
 class CtcSearch:
     """A search: its logits, its options, and constants of the loop."""
 
-    def __init__(self, logits, lengths, width, attrs, lm_weight, label_bonus):
+    def __init__(self, logits, lengths, width, attrs):
         """Takes checked options, logits and lengths of any shapes. Raises ValueError."""
         arguments.check_shape("logits", logits, [None, None, None], "[batch, frames, classes]")
         logits = tf.ensure_shape(logits, [None, None, None])
@@ -43,7 +43,6 @@ class CtcSearch:
         is_valid = (lengths >= 0) & (lengths <= tf.shape(logits, lengths.dtype)[1])
         self._lengths = tf.cast(arguments.checked("logit_lengths", lengths, is_valid, f"[0, {frames}]"), tf.int32)
         self._logits, self._width, self._attrs = logits, width, attrs
-        self._lm_weight, self._label_bonus = lm_weight, label_bonus
         self._beam = tf.stack([self._batch, width])
         self._first_rows = tf.range(self._batch)[:, tf.newaxis] * width
         self._steps = decoder.Steps(self._beam)
@@ -52,7 +51,7 @@ class CtcSearch:
         """Returns the language model. Raises ValueError."""
         return decoder.Decoder(step_fn, initial_state, self._batch, self._width)
 
-    def run(self, model, paths, pad_id):
+    def run(self, model, lm_weight, label_bonus, paths, pad_id):
         """Returns the fields of a CtcBeamSearchDecode."""
         # 0 without examples, whose maximum is the lowest number.
         frames = tf.maximum(tf.reduce_max(self._lengths), 0)
@@ -70,7 +69,7 @@ class CtcSearch:
         )
         (end,) = tf.while_loop(
             lambda loop: loop.frame < frames,
-            lambda loop: [self._step(model, loop)],
+            lambda loop: [self._step(model, lm_weight, label_bonus, loop)],
             [start],
             shape_invariants=[invariants],
         )
@@ -92,7 +91,7 @@ class CtcSearch:
             parent_list=self._steps.reserve(num_frames),
         )
 
-    def _step(self, model, loop):
+    def _step(self, model, lm_weight, label_bonus, loop):
         """Advances all prefixes by a frame."""
         logits = tf.gather(self._logits, loop.frame, axis=1)
         # A prefix that stayed is read again: its row costs the model nothing more, and needs no cache.
@@ -106,8 +105,8 @@ class CtcSearch:
             loop.prefixes,
             scores,
             # Within the loop, which would keep constants from outside on a GPU.
-            arguments.in_host_memory(self._lm_weight, tf.float64),
-            arguments.in_host_memory(self._label_bonus, tf.float64),
+            arguments.in_host_memory(lm_weight, tf.float64),
+            arguments.in_host_memory(label_bonus, tf.float64),
             blank_index=self._attrs["blank_index"],
         )
         rows = tf.reshape(parents + self._first_rows, [-1])

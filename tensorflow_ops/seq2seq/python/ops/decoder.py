@@ -104,12 +104,15 @@ def goes_on(step, max_length, finished):
     return (step < max_length) & (tf.equal(step, 0) | tf.reduce_any(tf.logical_not(finished)))
 
 
-def start_tokens(bos_id, batch_size):
-    """Returns the first token of each example, int32 [B]. Raises ValueError."""
+def start(batch_size, max_length, bos_id):
+    """Returns batch_size and max_length, ints or tensors, and each example's first token, [B]. Raises ValueError."""
+    batch_size = arguments.int_scalar("batch_size", batch_size, 0, decides_shape=True)
+    max_length = seq2seq_arguments.max_length(max_length)
     bos = arguments.tensor_of_kind("bos_id", bos_id, tf.int32)
     if bos.shape.rank == 0:
-        return tf.fill([batch_size], bos)
-    return arguments.with_shape("bos_id", bos, [batch_size], "a scalar, or one for each example")
+        return batch_size, max_length, tf.fill([batch_size], bos)
+    bos = arguments.with_shape("bos_id", bos, [batch_size], "a scalar, or one for each example")
+    return batch_size, max_length, bos
 
 
 def history_or_none(history, process, batch_size, count):

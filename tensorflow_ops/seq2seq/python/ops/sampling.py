@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from tensorflow_ops.core.python import arguments
+from tensorflow_ops.core.python import arguments, autograph
 from tensorflow_ops.core.python.type_aliases import IntLike, NumberLike, TensorLike
 from tensorflow_ops.nn.python.ops import cross_entropy
 from tensorflow_ops.seq2seq.python.ops import beam_search_ops, decoder
@@ -122,12 +122,12 @@ def sample(
             decoder.convert(step_fn),
             initial_state,
             batch_size,
+            max_length,
             bos_id,
             seed,
             prompt,
             prompt_lengths,
             history,
-            max_length=max_length,
             eos_ids=eos_ids,
             temperature=temperature,
             top_k=top_k,
@@ -141,16 +141,16 @@ def sample(
         )
 
 
-@tf.autograph.experimental.do_not_convert
-def _sample(step_fn, initial_state, batch_size, bos_id, seed, prompt, prompt_lengths, history, **options):
-    options = SamplingOptions.checked(**options)
-    batch_size = arguments.int_scalar("batch_size", batch_size, 0, decides_shape=True)
+@autograph.ordered
+def _sample(step_fn, initial_state, batch_size, max_length, bos_id, seed, prompt, prompt_lengths, history, **options):
+    batch_size, max_length, tokens = decoder.start(batch_size, max_length, bos_id)
+    seeds = row_seeds(seed, batch_size)
+    options = SamplingOptions.checked(max_length=max_length, **options)
     count = options.num_return_sequences or 1
-    tokens = tf.repeat(decoder.start_tokens(bos_id, batch_size), count)
+    tokens = tf.repeat(tokens, count)
     prompt = decoder.Prompt.or_none(prompt, prompt_lengths, batch_size, options.max_length)
     history = decoder.history_or_none(history, options.logits_processor, batch_size, count)
     model = decoder.Decoder(step_fn, initial_state, batch_size, count)
-    seeds = row_seeds(seed, batch_size)
     if options.num_return_sequences:
         seeds = split_seeds(seeds, count)
     static = tf.get_static_value(batch_size)

@@ -103,18 +103,17 @@ class SamplingOptions:
 
     @classmethod
     def checked(cls, **options):
-        """Checks and converts the options. Raises ValueError."""
+        """Checks and converts the options but max_length, which is checked. Raises ValueError."""
         options["eos_ids"] = seq2seq_arguments.eos_tuple(options["eos_ids"])
-        options["pad_id"] = seq2seq_arguments.pad_id_or_default(options["pad_id"], options["eos_ids"])
-        options["max_length"] = seq2seq_arguments.max_length(options["max_length"])
-        options["min_length"] = arguments.int_scalar("min_length", options["min_length"], 0)
         options["top_k"] = arguments.static_int("top_k", options["top_k"], 0)
         options["temperature"] = arguments.number(
             "temperature", options["temperature"], "a finite number that is not negative", lambda x: x >= 0
         )
+        options["top_p"] = seq2seq_arguments.positive_probability("top_p", options["top_p"])
         options["min_p"] = seq2seq_arguments.probability("min_p", options["min_p"])
-        for name in ("top_p", "typical_p"):
-            options[name] = seq2seq_arguments.positive_probability(name, options[name])
+        options["typical_p"] = seq2seq_arguments.positive_probability("typical_p", options["typical_p"])
+        options["pad_id"] = seq2seq_arguments.pad_id_or_default(options["pad_id"], options["eos_ids"])
+        options["min_length"] = arguments.int_scalar("min_length", options["min_length"], 0)
         if options["num_return_sequences"] is not None:
             options["num_return_sequences"] = arguments.static_int(
                 "num_return_sequences", options["num_return_sequences"], 1

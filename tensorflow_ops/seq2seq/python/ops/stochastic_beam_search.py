@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from tensorflow_ops.core.python import arguments
+from tensorflow_ops.core.python import arguments, autograph
 from tensorflow_ops.core.python.type_aliases import IntLike, NumberLike, TensorLike
 from tensorflow_ops.nn.python.ops import cross_entropy
 from tensorflow_ops.seq2seq.python.ops import beam_search_ops, decoder
@@ -107,12 +107,12 @@ def stochastic_beam_search(
             decoder.convert(step_fn),
             initial_state,
             batch_size,
+            max_length,
             bos_id,
             seed,
             prompt,
             prompt_lengths,
             history,
-            max_length=max_length,
             eos_ids=eos_ids,
             temperature=temperature,
             top_k=top_k,
@@ -126,18 +126,19 @@ def stochastic_beam_search(
         )
 
 
-@tf.autograph.experimental.do_not_convert
-def _search(step_fn, initial_state, batch_size, bos_id, seed, prompt, prompt_lengths, history, **options):
-    options = SamplingOptions.checked(**options)
+@autograph.ordered
+def _search(step_fn, initial_state, batch_size, max_length, bos_id, seed, prompt, prompt_lengths, history, **options):
+    batch_size, max_length, tokens = decoder.start(batch_size, max_length, bos_id)
+    seeds = row_seeds(seed, batch_size)
+    options = SamplingOptions.checked(max_length=max_length, **options)
     if options.is_greedy:
         raise ValueError("temperature is 0.0, expected a number above 0: beam_search finds the likeliest sequences")
-    batch_size = arguments.int_scalar("batch_size", batch_size, 0, decides_shape=True)
     width = options.num_return_sequences
-    tokens = tf.repeat(decoder.start_tokens(bos_id, batch_size), width)
+    tokens = tf.repeat(tokens, width)
     prompt = decoder.Prompt.or_none(prompt, prompt_lengths, batch_size, options.max_length)
     history = decoder.history_or_none(history, options.logits_processor, batch_size, width)
     model = decoder.Decoder(step_fn, initial_state, batch_size, width)
-    return _Search(options, model, batch_size, prompt, history).run(tokens, row_seeds(seed, batch_size))
+    return _Search(options, model, batch_size, prompt, history).run(tokens, seeds)
 
 
 class _Loop(NamedTuple):
