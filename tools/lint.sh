@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Checks formatting and common mistakes with clang-format, buildifier, ruff and shellcheck,
 # that excerpts of files in docs/ are up to date, that folders import only from lower floors, and that == compares no
-# tensors.
+# tensors, and that casts do not wrap integers.
 #
 # Usage: tools/lint.sh [--fix] [FILE]...
 #
@@ -73,7 +73,7 @@ fi
 if ((${#only[@]} == 0)); then
   check "excerpts of files in docs" "$python" -E -s tools/docs/run_examples.py --excerpts README.md CONTRIBUTING.md docs/*.md
   check "imports between folders" "$python" -E -s tools/floors.py
-  check "comparisons of tensors" "$python" -E -s tools/equality.py
+  check "comparisons and casts of tensors" "$python" -E -s tools/silent.py
 fi
 
 buildifier_version=$(sed -n 's/.*@bazel\/buildifier@\([0-9.]*\).*/\1/p' tools/requirements/lint.txt)

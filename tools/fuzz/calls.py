@@ -99,8 +99,8 @@ def eager(function, inputs):
     return function(**inputs)
 
 
-def _signature(inputs, known):
-    return tf.nest.map_structure(lambda x: tf.TensorSpec(x.shape if known else None, x.dtype), inputs)
+def _signature(inputs, shape=lambda shape: None):
+    return tf.nest.map_structure(lambda x: tf.TensorSpec(shape(x.shape), x.dtype), inputs)
 
 
 def known_shapes(function, inputs):
@@ -110,8 +110,19 @@ def known_shapes(function, inputs):
 
 def unknown_shapes(function, inputs):
     """Calls the function in a graph without static shapes, so that the kernel checks first."""
-    traced = tf.function(lambda inputs: function(**inputs), [_signature(inputs, False)], autograph=False)
+    traced = tf.function(lambda inputs: function(**inputs), [_signature(inputs)], autograph=False)
     with _hidden_sizes():
+        return traced(inputs)
+
+
+def _without_batch(shape):
+    return [None, *shape[1:]] if len(shape) else shape
+
+
+def unknown_batches(function, inputs):
+    """Calls the function in a graph where the first size of each input is unknown: equal ones are a guess."""
+    traced = tf.function(lambda inputs: function(**inputs), [_signature(inputs, _without_batch)], autograph=False)
+    with _hidden_sizes(_without_batch):
         return traced(inputs)
 
 
@@ -165,17 +176,17 @@ def session_without_sizes(function, inputs):
         return session(function, inputs)
 
 
-_hides_sizes = False
+_hidden = None  # returns what is known of a shape
 
 
 @contextlib.contextmanager
-def _hidden_sizes():
-    global _hides_sizes
-    _hides_sizes = True
+def _hidden_sizes(known=lambda shape: [None] * len(shape)):
+    global _hidden
+    _hidden = known
     try:
         yield
     finally:
-        _hides_sizes = False
+        _hidden = None
 
 
 def placed(arguments):
@@ -189,14 +200,14 @@ def placed(arguments):
         if not (is_array or is_tensor) or len(x.shape) == 0:
             return x
         value = x.numpy() if in_session and tf.is_tensor(x) else x
-        return tf.compat.v1.placeholder_with_default(value, [None] * len(x.shape) if _hides_sizes else x.shape)
+        return tf.compat.v1.placeholder_with_default(value, _hidden(x.shape) if _hidden else x.shape)
 
-    if not (in_session or _hides_sizes):
+    if not (in_session or _hidden):
         return arguments
     return {k: tf.nest.map_structure(of, v, expand_composites=True) for k, v in arguments.items()}
 
 
-WAYS = [eager, known_shapes, unknown_shapes, known_values, compiled, session, session_without_sizes]
+WAYS = [eager, known_shapes, unknown_shapes, unknown_batches, known_values, compiled, session, session_without_sizes]
 # Called with the name of a way before it runs.
 on_way = print
 
@@ -263,7 +274,9 @@ def edited_graph(function, inputs, edit):
 def edited_saved_model(function, inputs, edit):
     """Like `edited_graph`, but in a SavedModel."""
     module = tf.Module()
-    module.call = tf.function(lambda inputs: function(**inputs), [_signature(inputs, True)], autograph=False)
+    module.call = tf.function(
+        lambda inputs: function(**inputs), [_signature(inputs, lambda shape: shape)], autograph=False
+    )
     with tempfile.TemporaryDirectory() as folder:
         tf.saved_model.save(module, folder)
         path = os.path.join(folder, "saved_model.pb")

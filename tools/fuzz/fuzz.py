@@ -8,7 +8,7 @@ made (calls.py), on the number of threads, or on the bytes in fresh memory.
     python tools/fuzz/fuzz.py --program build/fuzz/raw_op_0123456789ab.py
 
 Surfaces: raw_op (shapes, values, attrs), graph (edited GraphDefs and SavedModels), public (odd Python types), relation
-(relations.py: padding, rows of RaggedTensors, float32 and float64).
+(relations.py: padding, rows of RaggedTensors, float32 and float64, places of samples, the switch, LiteRT, caches).
 Prints the program of each finding, and saves it in the folder --out.
 """
 
@@ -41,7 +41,7 @@ _MAX_BYTES = 3 << 30
 _DEATHS = ("crash", "hang", "memory")
 # Threads and ways. All ways agree with the eager one, so the second process has only that.
 _CHILDREN = (
-    (1, ("eager", "known_shapes", "unknown_shapes", "known_values", "compiled", "session", "session_without_sizes")),
+    (1, tuple(way.__name__ for way in calls.WAYS)),
     (3, ("eager",)),
 )
 _CLEAR = (tf.errors.OpError, ValueError, TypeError, OverflowError, NotImplementedError, LookupError)

@@ -126,6 +126,11 @@ _RELATIONS = {
     "other rows": ("row: tf.reduce_sum(row(0, 'x').values) + tf.reduce_sum(row(5, 'x').values)", "expected an error"),
     "other rows that are refused": ("row: row(0, 'x') + row(5, 'x')", ""),
     "no rows": ("row: tf.zeros(row(0, 'x').values.shape[0] == 0 and [1] or [])", "known_shapes: result 0"),
+    "a switch that changes values": (
+        "rng: (lambda x: x + hasattr(keras.layers.LSTM.inner_loop, '__wrapped__'), X)",
+        "the switch",
+    ),
+    "a switch that changes none": ("rng: (lambda x: x + 1, X)", ""),
     "cancellation": ("x: x + 1e9 - 1e9", "float32 differs from float64"),
     "a condition": ("x: tf.exp(x)", ""),
 }
@@ -233,13 +238,21 @@ class FuzzTest(parameterized.TestCase, tf.test.TestCase):
 
     @parameterized.named_parameters((name, *case) for name, case in _RELATIONS.items())
     def test_relations(self, function, error):
-        calls = {"of": "padded('f', seed)", "row": "from_rows('f', seed)", "x": "accurate('f', 0, {}, seed)"}
-        source = f"WITH_PADDING['f'] = FROM_ROWS['f'] = lambda {function}\n"
+        calls = {"of": "padded('f', seed)", "row": "from_rows('f', seed)", "rng": "switched('f', seed)"}
+        calls["x"] = "accurate('f', 0, {}, seed)"
+        source = f"WITH_PADDING['f'] = FROM_ROWS['f'] = SWITCHED['f'] = lambda {function}\n"
         source += f"examples().public['f'] = [Call(lambda {function}, {{'x': np.ones([2])}})]\n"
         source += f"for seed in range(20): {calls[function.partition(':')[0]]}\n"
         message = self._run(source)[1]
         self.assertIn(error, message)
         self.assertEqual(bool(error), bool(message))
+
+    def test_caches(self):
+        calls = "for seed in range(2): cached(seed)"
+        self.assertEqual(self._run(calls), ("value", ""))
+        forget = "tfo.seq2seq.KeyValueCache.counts = property(lambda self: 0 * self.lengths + 9)"
+        source = f"{forget}\ntry:\n    {calls}\nfinally:\n    del tfo.seq2seq.KeyValueCache.counts"
+        self.assertIn("a KeyValueCache differs from lists", self._run(source)[1])
 
     def test_takes_arguments_that_no_graph_can_make(self):
         self.assertEqual(self._run("result = public('zero_out', 0, {'x': lambda x: tf.Variable(x)})"), ("value", ""))

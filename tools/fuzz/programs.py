@@ -8,7 +8,9 @@ import hypothesis
 import tensorflow as tf
 from example_calls import examples, raw_ops
 from hypothesis import strategies as st
-from relations import FROM_ROWS, WITH_PADDING
+from relations import FROM_ROWS, SWITCHED, WITH_PADDING
+
+from tensorflow_ops.image.python.ops.warps import FILL_MODES
 
 _INTS = [-(2**63), -(2**31), -2, -1, 0, 1, 2, 3, 7, 100, 2**15, 2**20, 2**30 - 1, 2**30, 2**31 - 1, 2**31, 2**62]
 _EXTREMES = [1e-45, 1e-40, 1.1754944e-38, 1e-30, 1e30, 1e38, 3.4028234e38]
@@ -80,9 +82,12 @@ def public(draw):
 @st.composite
 def relation(draw):
     """Draws a relation, and the seed of its numbers."""
-    kind, seed = draw(st.sampled_from(["padded", "from_rows", "accurate"])), draw(st.integers(0, 10**6))
+    tables = {"padded": WITH_PADDING, "from_rows": FROM_ROWS, "switched": SWITCHED, "places": FILL_MODES}
+    kind, seed = draw(st.sampled_from([*tables, "accurate", "litert", "cached"])), draw(st.integers(0, 10**6))
+    if kind in ("litert", "cached"):
+        return kind, f"result = {kind}({seed})"
     if kind != "accurate":
-        name = draw(st.sampled_from(sorted(WITH_PADDING if kind == "padded" else FROM_ROWS)))
+        name = draw(st.sampled_from(sorted(tables[kind])))
         return name, f"result = {kind}({name!r}, {seed})"
     # float32 rounds elastic_transform's places, which are no inputs.
     names = [n for n in examples().public if n.startswith(("nn.", "image.", "detection."))]

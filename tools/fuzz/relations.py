@@ -1,11 +1,14 @@
 """Relations between calls, which need no reference. Each draws its values from a seed, and raises DisagreementError."""
 
+import tempfile
 import types
 
+import calls
+import keras
 import numpy as np
 import oracle
 import tensorflow as tf
-from calls import agree, eager, known_shapes, public_call, session
+from calls import agree, eager, known_shapes, public_call, session, unknown_batches
 from example_calls import measured
 
 import tensorflow_ops as tfo
@@ -179,3 +182,192 @@ def accurate(name, number, options, seed):
     may_overflow = np.prod([*largest, *(v for v in options.values() if isinstance(v, float))]) > 1e36
     oracle.check_accurate(narrow, of(tf.float64), [of(tf.float64, i) for i in range(3)], may_overflow)
     return narrow
+
+
+def cached(seed):
+    """Appends to a KeyValueCache, attends and reorders beams, several times: as with a list for each beam."""
+    rng = np.random.default_rng(seed)
+    beams, batch, heads = (int(n) for n in rng.integers(1, 4, 3))
+    rows, inputs, expected = beams * batch, {}, []
+    past = [np.zeros([0, 2, heads, 3])] * rows
+    for i in range(rng.integers(1, 6)):
+        size = int(rng.integers(4))
+        new = rng.normal(size=[rows, size, 3, heads, 3]).astype(np.float32)
+        counts = np.repeat(rng.integers(0, size + 1, batch) if rng.random() < 0.5 else [size] * batch, beams)
+        parents = np.repeat(np.arange(batch), beams) * beams + rng.integers(0, beams, rows)
+        output = np.zeros([rows, size, heads, 3])
+        for row, count in enumerate(counts):
+            past[row] = np.concatenate([past[row], new[row, :count, 1:]])
+            for t in range(count):
+                key, value = np.moveaxis(past[row][: len(past[row]) - count + t + 1], 1, 0)
+                weights = np.exp(np.sum(new[row, t, 0] * key, -1, keepdims=True) / np.sqrt(3))
+                output[row, t] = (weights * value).sum(0) / weights.sum(0)
+        past = [past[parent] for parent in parents]
+        expected.append(output.astype(np.float32))
+        inputs |= {f"new{i}": new, f"parents{i}": parents.astype(np.int32)}
+        inputs |= {f"counts{i}": counts} if rng.random() < 0.5 or np.any(counts < size) else {}
+
+    def function(**inputs):
+        length = sum(output.shape[1] for output in expected)
+        cache, outputs = tfo.seq2seq.KeyValueCache.create(batch, length, heads, 3).repeated(beams), []
+        for i in range(len(expected)):
+            query, key, value = tf.unstack(inputs[f"new{i}"], 3, 2)
+            cache = cache.append(key, value, counts=inputs.get(f"counts{i}"))
+            outputs.append(cache.attend(query))
+            of_parents = (tf.gather(x, inputs[f"parents{i}"]) for x in (cache.lengths, cache.ancestors))
+            cache = type(cache)(cache.keys, cache.values, *of_parents, cache.counts, beams)
+        return outputs
+
+    result = agree(function, tf.nest.map_structure(tf.constant, inputs))
+    oracle.check_close(oracle.bits(expected), result, "a KeyValueCache differs from lists")
+    return result
+
+
+def _or_one(rng, count):
+    """Returns a size that broadcasts to count."""
+    return rng.choice([count, count, 1])
+
+
+def _normal(rng, *shape):
+    return tf.constant(rng.normal(size=shape), tf.float32)
+
+
+def _attention(rng):
+    batch, queries, keys, heads = rng.integers(1, 4, size=4)
+    shape = [_or_one(rng, n) for n in (batch, heads, queries, keys)]
+    mask = rng.random(shape) < 0.7
+    mask[..., 0] = True  # docs/keras.md: queries without a key differ
+    masks = {"mask": tf.constant(mask), "bias": _normal(rng, *shape)}
+    inputs = {"q": _normal(rng, batch, queries, heads, 2), "k": _normal(rng, batch, keys, heads, 2)}
+    chosen = {name: masks[name] for name in masks if rng.random() < 0.5}
+    return lambda q, k, **masks: keras.ops.dot_product_attention(q, k, k + 1, **masks), inputs | chosen
+
+
+def _slice_update(rng):
+    sizes, rows = rng.integers(1, 5, size=[2, 3])
+    start = rng.integers(0, 3, size=3) * (rng.random(3) < 0.4)
+    inputs = {"table": _normal(rng, *sizes), "rows": _normal(rng, *np.minimum(rows, sizes))}
+    return lambda table, rows: keras.ops.slice_update(table, start.tolist(), rows), inputs
+
+
+def _map_coordinates(rng):
+    order, mode = int(rng.integers(2)), rng.choice(["nearest", "wrap"])
+    places = rng.integers(-18, 18, [2, 5]) / 2
+    if order == 0:  # Keras rounds halves to even numbers
+        places = np.nextafter(places, rng.choice([-99, 99], places.shape), dtype=np.float32)
+    inputs = {"image": _normal(rng, *rng.integers(1, 5, size=2)), "places": tf.constant(places, tf.float32)}
+    return lambda image, places: keras.ops.image.map_coordinates(image, places, order, mode), inputs
+
+
+def _recurrent(layer):
+    def of(rng):
+        batch, steps, depth, units = rng.integers(1, 5, size=4)
+        options = {name: bool(rng.integers(2)) for name in ("return_sequences", "go_backwards", "use_bias")}
+        called = layer(int(units), **options)
+        called.build([None, None, int(depth)])
+        inputs = {"sequences": _normal(rng, batch, steps, depth)}
+        if rng.random() < 0.6:
+            inputs["mask"] = tf.constant(rng.random([_or_one(rng, batch), steps]) < 0.7)
+        if rng.random() < 0.5:
+            state = _normal(rng, _or_one(rng, batch), units)
+            inputs["initial_state"] = state if layer is keras.layers.GRU else [state, 2 * state]
+        return lambda **inputs: called(**inputs), inputs
+
+    return of
+
+
+def _dense(rng):
+    depth, units = rng.integers(1, 9, size=2)
+    policy = str(rng.choice(["float32", "mixed_bfloat16"]))
+    called = keras.layers.Dense(int(units), str(rng.choice(["linear", "relu"])), dtype=policy)
+    called.build([None, int(depth)])
+    called.quantize(str(rng.choice(["int8", "int4"])))
+    return lambda x: called(x), {"x": _normal(rng, *rng.integers(1, 4, size=rng.integers(1, 3)), depth)}
+
+
+# Functions of random numbers, which return a call of Keras whose values `use_fused_ops` must not change, and its
+# inputs.
+SWITCHED = {
+    "dot_product_attention": _attention,
+    "slice_update": _slice_update,
+    "map_coordinates": _map_coordinates,
+    "lstm": _recurrent(keras.layers.LSTM),
+    "gru": _recurrent(keras.layers.GRU),
+    "quantized_matmul": _dense,
+}
+
+
+def switched(name, seed):
+    """Calls Keras with the switch off and on: what is a value must remain it."""
+    keras.utils.set_random_seed(seed)
+    function, inputs = SWITCHED[name](np.random.default_rng(seed))
+    rounding = 0.02 if name == "quantized_matmul" else 1e-4  # of bfloat16; it may flip an int8
+    results = []
+    for way in (eager, known_shapes, unknown_batches):
+        try:
+            expected = oracle.bits(way(function, inputs))
+        except (ValueError, TypeError, tf.errors.OpError):
+            continue  # such as sizes that do not fit
+        with tfo.layers.use_fused_ops():
+            results.append(oracle.bits(way(function, inputs)))
+        oracle.check_close(expected, results[-1], f"{way.__name__}: the switch changes a result", rounding)
+    return results
+
+
+_UNITS = 4  # of all layers, so that a converter may share their tensors
+_LAYERS = {
+    "lstm": lambda: keras.layers.LSTM(_UNITS, return_sequences=True),
+    "gru": lambda: keras.layers.GRU(_UNITS, return_sequences=True),
+    "both directions": lambda: keras.layers.Bidirectional(
+        keras.layers.LSTM(_UNITS, return_sequences=True), merge_mode="sum"
+    ),
+    "dense": lambda: keras.layers.Dense(_UNITS, "relu", use_bias=False),
+}
+
+
+def litert(seed):
+    """Invokes a stack of layers, as a model of LiteRT, with inputs, others, and the first again."""
+    rng = np.random.default_rng(seed)
+    keras.utils.set_random_seed(seed)
+    names = rng.choice(sorted(_LAYERS), rng.integers(2, 4))
+    model = keras.Sequential([keras.Input([3, _UNITS], 2), *(_LAYERS[name]() for name in names)])
+    mode = rng.choice(["", "int8", "int4"])
+    if mode and "dense" in names:
+        model.quantize(str(mode))
+    with tfo.layers.use_fused_ops(), tempfile.TemporaryDirectory() as folder:
+        archive = keras.export.ExportArchive()
+        archive.track(model)
+        archive.add_endpoint("serve", model.call, [tf.TensorSpec([2, 3, _UNITS])])
+        # It has no names for gradients that a process without this package lacks.
+        options = tf.saved_model.SaveOptions(experimental_custom_gradients=False)
+        archive.write_out(f"{folder}/fused", options, verbose=False)
+        calls.on_way("to_standard_ops")
+        tfo.export.to_standard_ops(f"{folder}/fused", f"{folder}/standard")
+        calls.on_way("TFLiteConverter")
+        converted = tf.lite.TFLiteConverter.from_saved_model(f"{folder}/standard").convert()
+    invoke = tf.lite.Interpreter(model_content=converted).get_signature_runner()
+    (argument,) = invoke.get_input_details()
+    inputs = rng.normal(size=[2, 2, 3, _UNITS]).astype(np.float32)
+    for i in (0, 1, 0):
+        (actual,) = invoke(**{argument: inputs[i]}).values()
+        expected = oracle.bits(model(inputs[i]))
+        oracle.check_close(expected, oracle.bits(actual), f"invocation with inputs {i} of {', '.join(names)}", 0.02)
+    return expected
+
+
+def places(fill_mode, seed):
+    """Reads the nearest pixels, at places beside halves, beyond 2^23 and far outside, in float32 and float64."""
+    rng = np.random.default_rng(seed)
+    width = int(rng.choice([1, 2, 3, 8, 1000, 2**23 + 16]))
+    at = rng.integers(-9, 10, 64) / 2 + rng.choice([0, 0, width, -width, 2.0**23, -(2.0**23), 1e9, -1e30], 64)
+    at = np.nextafter(np.float32(at), np.float32(rng.choice([-np.inf, 0.25, np.inf], 64)))
+    at = np.where(np.abs(at) < 1e-30, 0, at)  # denormals count as 0
+    row = np.random.default_rng(0).integers(0, 2**20, [1, 1, width, 1])
+
+    def of(dtype):
+        coordinates = tf.constant(np.stack([np.zeros(64), at], -1)[np.newaxis], dtype)
+        return tfo.image.map_coordinates(tf.constant(row, dtype), coordinates, order=0, fill_mode=fill_mode)
+
+    if not np.array_equal(of(tf.float32), of(tf.float64)):
+        raise oracle.DisagreementError(f"float32 reads other pixels of {width} than float64")
+    return of(tf.float32)

@@ -68,7 +68,8 @@ def is_literal(annotation: ast.AST | None, file: pathlib.Path) -> bool:
 def alias(file: pathlib.Path, name: str) -> tuple[ast.AST | None, pathlib.Path]:
     """Returns the value of a type alias that a file defines or imports, and the file that defines it."""
     for node in public_names.tree(file).body:
-        if isinstance(node, ast.AnnAssign) and getattr(node.target, "id", "") == name:
+        targets = getattr(node, "targets", [getattr(node, "target", None)])
+        if name in [getattr(target, "id", "") for target in targets]:
             return node.value, file
         if isinstance(node, ast.ImportFrom) and any(imported.name == name for imported in node.names):
             there = public_names.module_file(file, node.module or "")

@@ -29,6 +29,7 @@ REGISTER_OP("TensorflowOps>CheckValues")
     .Attr("argument: string")
     .Attr("expected: string")
     .Attr("on_gpu: bool = true")
+    .Attr("decides_shape: bool = false")
     .Attr("N: int >= 0 = 0")
     .Attr("T: type")
     .SetShapeFn([](InferenceContext* c) {
@@ -59,6 +60,7 @@ argument: the name of values in the error.
 expected: the values that are valid, as text.
 on_gpu: whether to check on a GPU, too, which copies the values to the host and
   waits for them.
+decides_shape: whether XLA must know the values when it compiles.
 )doc");
 
 REGISTER_OP("TensorflowOps>RefuseGradient")

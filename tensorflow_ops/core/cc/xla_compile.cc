@@ -42,6 +42,14 @@ constexpr char kCheckValues[] = "TensorflowOps>CheckValues";
 constexpr char kRefuseGradient[] = "TensorflowOps>RefuseGradient";
 constexpr char kUpdateCache[] = "TensorflowOps>UpdateCache";
 
+std::string MustBeKnown(const std::string& arguments, const std::string& op,
+                        const char* decided) {
+  return absl::StrCat(arguments, " must be known when XLA compiles", op,
+                      ", because it decides ", decided,
+                      ": expected a constant, or a value computed from sizes, "
+                      "arguments and variables");
+}
+
 class XlaCall : public ::tensorflow::XlaOpKernel {
  public:
   explicit XlaCall(OpKernelConstruction* ctx) : XlaOpKernel(ctx) {
@@ -204,11 +212,9 @@ class XlaCall : public ::tensorflow::XlaOpKernel {
                        " cannot be compiled by XLA: the values of its inputs "
                        "decide the shape of its result"));
     }
-    return absl::InvalidArgumentError(absl::StrCat(
-        absl::StrJoin(deciding, ", "), " must be known when XLA compiles ",
-        node_.op(),
-        ", because it decides the shape of the result: expected a constant, "
-        "or a value computed from sizes, arguments and variables"));
+    return absl::InvalidArgumentError(MustBeKnown(absl::StrJoin(deciding, ", "),
+                                                  absl::StrCat(" ", node_.op()),
+                                                  "the shape of the result"));
   }
 
   NodeDef node_;
@@ -216,17 +222,23 @@ class XlaCall : public ::tensorflow::XlaOpKernel {
 
 // If XLA knows when it compiles that all values are valid, returns them
 // unchanged, so that they can still decide sizes, unlike a call's result.
-// Otherwise a call checks them.
+// Otherwise a call checks them, or, if they decide a shape, an error names
+// them: XLA's own would name the call.
 class XlaCheck : public XlaCall {
  public:
   explicit XlaCheck(OpKernelConstruction* ctx) : XlaCall(ctx) {
     bool on_gpu;
     OP_REQUIRES_OK(ctx, ctx->GetAttr("on_gpu", &on_gpu));
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("decides_shape", &decides_shape_));
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("argument", &argument_));
     skip_ = !on_gpu && ctx->device_type().type_string() ==
                            ::tensorflow::DEVICE_GPU_XLA_JIT;
   }
 
   void Compile(XlaOpKernelContext* ctx) override {
+    OP_REQUIRES(
+        ctx, !decides_shape_ || ctx->ConstantInputTensor(0).ok(),
+        absl::InvalidArgumentError(MustBeKnown(argument_, "", "a shape")));
     bool is_valid = skip_;
     if (!skip_) {
       const absl::StatusOr<Tensor> known = ctx->ConstantInputTensor(1);
@@ -248,7 +260,8 @@ class XlaCheck : public XlaCall {
   }
 
  private:
-  bool skip_;
+  bool skip_, decides_shape_;
+  std::string argument_;
 };
 
 OpKernel* MakeXlaCall(OpKernelConstruction* ctx) {

@@ -17,6 +17,11 @@ from tensorflow_ops.core.python.library import ops, shape_text
 
 # The most frequent one first: comparing two different DTypes takes 0.5 microseconds.
 FLOAT_DTYPES = (tf.float32, tf.float16, tf.bfloat16, tf.float64)
+# `numbertype` of op definitions.
+_NUMBER_DTYPES = (
+    *(*FLOAT_DTYPES, tf.int32, tf.int64, tf.uint8, tf.int8, tf.int16, tf.uint16, tf.uint32, tf.uint64),
+    *(tf.complex64, tf.complex128, tf.qint8, tf.quint8, tf.qint16, tf.quint16, tf.qint32),
+)
 MAX_FLOAT32 = float(np.finfo(np.float32).max)
 MAX_INT32 = 2**31 - 1
 _MAX_FLOAT64 = float(np.finfo(np.float64).max)
@@ -78,6 +83,17 @@ def static_bool(name, value):
     return bool(value)
 
 
+def float_dtype(name, value):
+    """Returns a floating DType that has a kernel. Raises ValueError."""
+    try:
+        dtype = tf.as_dtype(value)
+    except TypeError:
+        dtype = None
+    if dtype not in FLOAT_DTYPES:
+        raise ValueError(f"{name} is {value!r}, expected float16, bfloat16, float32 or float64")
+    return dtype
+
+
 def one_of(name, value, options):
     """Returns the value, one of some strings. Raises ValueError."""
     if not isinstance(value, str) or value not in options:
@@ -88,7 +104,7 @@ def one_of(name, value, options):
 # Values that only the run knows.
 
 
-def checked(name, tensor, valid, expected, on_gpu=True):
+def checked(name, tensor, valid, expected, on_gpu=True, decides_shape=False):
     """Returns the tensor, which an op checks when it is used: TensorFlow's assertions vanish under XLA.
 
     In a graph, the checks of a public call wait for those before them, so that the first one that fails speaks.
@@ -100,12 +116,13 @@ def checked(name, tensor, valid, expected, on_gpu=True):
       expected: a text: which values are valid.
       on_gpu: whether to check on a GPU, too, which waits for a copy to the host. False for
         data with a neutral result there.
+      decides_shape: whether the tensor decides a shape: XLA must know it when it compiles.
 
     Raises:
       InvalidArgumentError: "NAME[i,j] is VALUE, expected EXPECTED", where `valid` is False.
     """
     return autograph.after_last_check(
-        lambda after: ops.tensorflow_ops_check_values(tensor, valid, after, name, expected, on_gpu)
+        lambda after: ops.tensorflow_ops_check_values(tensor, valid, after, name, expected, on_gpu, decides_shape)
     )
 
 
@@ -125,7 +142,7 @@ def _convert_checked(pfor_input):
 def equal(a, b):
     """Returns where two tensors are equal, and a scalar False if their shapes do not fit.
 
-    Not a == b: in graphs of TensorFlow 1 it compares identities, silently. tools/equality.py finds it.
+    Not a == b: in graphs of TensorFlow 1 it compares identities, silently. tools/silent.py finds it.
     """
     return tf.raw_ops.Equal(x=a, y=b, incompatible_shape_error=False)
 
@@ -150,7 +167,7 @@ def _scalar(name, tensor):
     return with_shape(name, tensor, [], "a scalar")
 
 
-def int_scalar(name, value, minimum):
+def int_scalar(name, value, minimum, decides_shape=False):
     """Returns an int, or an int32 scalar tensor, that is at least the minimum. Raises ValueError."""
     if not is_tensor(value):
         return static_int(name, value, minimum)
@@ -161,17 +178,19 @@ def int_scalar(name, value, minimum):
     with _on_host():
         wide = _scalar(name, tensor_of_kind(name, value, tf.int64))
         is_valid = (wide >= minimum) & (wide <= MAX_INT32)
-        return tf.cast(checked(name, wide, is_valid, f"an int in [{minimum}, {MAX_INT32}]"), tf.int32)
+        expected = f"an int in [{minimum}, {MAX_INT32}]"
+        return tf.cast(checked(name, wide, is_valid, expected, decides_shape=decides_shape), tf.int32)
 
 
-def number(name, value, expected="a finite number", fits=lambda value: True):
+def number(name, value, expected="a finite number", fits=lambda value: True, decides_shape=False):
     """Returns a float, or a float64 scalar tensor, that is finite and for which `fits` holds. Raises ValueError."""
     if is_tensor(value):
         known = tf.get_static_value(value)
         if known is None or np.ndim(known) != 0:
             with _on_host():
                 tensor = _scalar(name, tensor_of_kind(name, value, tf.float64))
-                return checked(name, tensor, tf.math.is_finite(tensor) & fits(tensor), expected)
+                valid = tf.math.is_finite(tensor) & fits(tensor)
+                return checked(name, tensor, valid, expected, decides_shape=decides_shape)
         value = known
     return static_number(name, value, expected, fits)
 
@@ -211,10 +230,39 @@ def at_least_float32(dtype):
     return tf.float64 if dtype == tf.float64 else tf.float32
 
 
-def _has_bool(value):
+def _holds(dtype, value):
+    """Returns whether an integer dtype holds a number of Python, or all of another dtype."""
+    if not isinstance(value, tf.DType):
+        return dtype.min <= value <= dtype.max
+    return value.is_integer and dtype.min <= value.min and value.max <= dtype.max
+
+
+def _dtype_of_ints(value, dtype):
+    """Returns an integer dtype; int64 if it does not hold what a value has, and None for floats."""
     if isinstance(value, list | tuple):
-        return any(map(_has_bool, value))
-    return isinstance(value, bool) or (isinstance(value, np.ndarray | np.generic) and value.dtype == np.bool_)
+        for element in value:
+            dtype = dtype and _dtype_of_ints(element, dtype)
+        return dtype
+    if is_tensor(value) or isinstance(value, np.ndarray | np.generic):
+        given = tf.as_dtype(value.dtype)
+        return None if given.is_floating else dtype if given.is_bool or _holds(dtype, given) else tf.int64
+    return tf.int64 if isinstance(value, int) and not _holds(dtype, value) else dtype
+
+
+def _whole(name, value, dtype, in_list=False):
+    """Returns a value whose integers the dtype holds: TensorFlow would wrap them, in lists also tensors. ValueError."""
+    if isinstance(value, list | tuple):
+        return [_whole(name, element, dtype, True) for element in value]
+    # TensorFlow would make 0 and 1 of them.
+    if isinstance(value, bool) or (hasattr(value, "dtype") and tf.as_dtype(value.dtype).is_bool):
+        raise ValueError(f"{name} are bool, expected {dtype.name}")
+    if isinstance(value, int | np.integer) and not _holds(dtype, int(value)):
+        raise ValueError(f"{name} is {value}, expected {_range_text(dtype)}")
+    return tensor_of_kind(name, value, dtype) if in_list and hasattr(value, "dtype") else value
+
+
+def _range_text(dtype):
+    return f"a whole number of {8 * dtype.size} bits" if dtype.min else f"a whole number in [0, {dtype.max}]"
 
 
 def check_behavior():
@@ -233,7 +281,7 @@ def native(value):
 def dense_tensor(name, value, dtype=None, dtype_hint=None):
     """Returns a tensor, as tf.convert_to_tensor does. Raises ValueError, which names the argument.
 
-    Refuses bools where integers are expected, as `static_int` does.
+    Refuses bools where integers are expected, as `static_int` does, and Python's integers that the dtype does not hold.
     """
     # What tf.convert_to_tensor returns, too, after 2 microseconds. A graph captures the tensors of others.
     if not tf.executing_eagerly():
@@ -241,10 +289,10 @@ def dense_tensor(name, value, dtype=None, dtype_hint=None):
         value = native(value)
     elif isinstance(value, tf.Tensor) and (dtype is None or dtype is value.dtype):
         return value
-    kind = dtype or dtype_hint
-    # TensorFlow would make 0 and 1 of them.
-    if kind and tf.as_dtype(kind).is_integer and _has_bool(value):
-        raise ValueError(f"{name} are bool, expected {tf.as_dtype(kind).name}")
+    kind = tf.as_dtype(dtype or dtype_hint) if dtype or dtype_hint else None
+    if kind and kind.is_integer:
+        kind = kind if dtype else _dtype_of_ints(value, kind)
+        value, dtype_hint = _whole(name, value, kind) if kind else value, kind
     try:
         return tf.convert_to_tensor(value, dtype, dtype_hint)
     except (TypeError, ValueError) as error:
@@ -272,22 +320,49 @@ def float_tensor(name, value):
     return tensor
 
 
+def number_tensor(name, value, or_bools=False):
+    """Returns a tensor of numbers. Raises ValueError."""
+    tensor = dense_tensor(name, value)
+    if tensor.dtype not in _NUMBER_DTYPES and not (or_bools and tensor.dtype == tf.bool):
+        raise ValueError(f"{name} are {tensor.dtype.name}, expected numbers{' or bools' if or_bools else ''}")
+    return tensor
+
+
 def int_tensor(name, value):
     """Returns a tensor; Python ints, and an empty list, are int32. Raises ValueError."""
     return dense_tensor(name, value, dtype_hint=None if hasattr(value, "dtype") else tf.int32)
 
 
-def clamped_int32(name, value):
-    """Returns int32 numbers, clamped: a cast would wrap wider integers to valid ones. Raises ValueError."""
-    if is_tensor(value) and value.dtype == tf.int32:
-        return value
-    wide = tensor_of_kind(name, value, tf.int64)
-    return tf.cast(tf.clip_by_value(wide, -(2**31), MAX_INT32), tf.int32)
+def whole_numbers(name, tensor, dtype, on_gpu=False):
+    """Returns numbers of any dtype as integers of another one, which must hold them; an op checks it.
+
+    On a GPU without `on_gpu`, those it does not hold become the lowest or greatest integer.
+
+    Raises:
+      InvalidArgumentError: "NAME[i] is VALUE, expected a whole number of 32 bits", as `checked`.
+    """
+    given = tensor.dtype
+    if not given.is_floating and (not given.is_integer or _holds(dtype, given)):
+        return cast(tensor, dtype)
+    # Known values need no ops to check them, which take longer.
+    values = tf.get_static_value(tensor) if _needs_host() else tensor.numpy()
+    with np.errstate(invalid="ignore"):
+        if values is not None and np.array_equal(values.astype(dtype.as_numpy_dtype), values):
+            return tf.cast(tensor, dtype)
+    wide = tf.cast(tensor, tf.float64) if given.is_floating else tensor
+    limits = (dtype.min, dtype.max) if given.is_floating else (max(dtype.min, given.min), min(dtype.max, given.max))
+    # In float64, the greatest of 64 bits is 2^63.
+    is_below = wide < 2.0**63 if given.is_floating and dtype.size == 8 else wide <= limits[1]
+    valid = (wide >= limits[0]) & is_below
+    if given.is_floating:
+        valid &= tf.equal(tf.floor(wide), wide)
+    numbers = tf.cast(checked(name, tensor, valid, _range_text(dtype), on_gpu), dtype)
+    return tf.where(valid, numbers, tf.where(is_below, tf.constant(dtype.min, dtype), dtype.max))
 
 
 def int_of_each(name, value, batch):
     """Returns int32 [batch()]; one number counts for all examples. The op checks the shape. Raises ValueError."""
-    value = clamped_int32(name, value)
+    value = tensor_of_kind(name, value, tf.int32)
     if value.shape.rank in (None, 0):
         shape = tf.concat([[batch()], tf.shape(value)], 0)
         value = tf.broadcast_to(value, shape[-tf.maximum(tf.rank(value), 1) :])
@@ -299,7 +374,7 @@ def seed(value):
     tensor = int_tensor("seed", value)
     if not tensor.dtype.is_integer:
         raise ValueError(f"seed is {tensor.dtype.name}, expected two integers")
-    return cast(with_shape("seed", tensor, [2], "two integers"), tf.int32)
+    return cast(with_shape("seed", tensor, [2], "two integers"), tf.int32)  # fits: the lower bits are the result
 
 
 def cast(tensor, dtype):
@@ -313,14 +388,17 @@ def cast_tensor(name, value, dtype):
 
 
 def tensor_of_kind(name, value, dtype):
-    """Returns a tensor of the dtype; casts within floats, integers or bools only. Raises ValueError."""
+    """Returns a tensor of the dtype; casts within floats, integers or bools only. Raises ValueError.
+
+    Integers that the dtype does not hold raise InvalidArgumentError (`whole_numbers`).
+    """
     tensor = dense_tensor(name, value, None if hasattr(value, "dtype") else dtype)
     if tensor.dtype is dtype:
         return tensor
     kinds = (lambda d: d.is_floating, lambda d: d.is_integer, lambda d: d.is_bool)
     if not any(kind(tensor.dtype) and kind(dtype) for kind in kinds):
         raise ValueError(f"{name} are {tensor.dtype.name}, expected {dtype.name}")
-    return tf.cast(tensor, dtype)
+    return whole_numbers(name, tensor, dtype) if dtype.is_integer else tf.cast(tensor, dtype)
 
 
 def check_shape(name, tensor, expected, meaning):

@@ -1,5 +1,7 @@
 """Tests of `arguments`: the same errors eagerly, in graphs, under vectorized_map and under XLA; conversions."""
 
+import functools
+
 import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
@@ -203,6 +205,63 @@ class NumberTest(parameterized.TestCase, tf.test.TestCase):
                         tf.errors.InvalidArgumentError, "rate is .*, expected a number above 0"
                     ):
                         way(above_zero)(tf.constant(value))
+
+
+class WholeNumbersTest(parameterized.TestCase, tf.test.TestCase):
+    @parameterized.parameters(
+        (tf.int32, np.int64([5, 2**32]), 4294967296),
+        (tf.int32, np.int64([5, -(2**31) - 1]), -2147483649),
+        (tf.int32, np.uint32([5, 2**32 - 1]), 4294967295),
+        (tf.int32, np.float32([5, 0.9]), 0.9),
+        (tf.int32, np.float32([5, 2**31]), r"2.14748365e\+09"),
+        (tf.int32, np.float64([5, np.nan]), "nan"),
+        (tf.int32, np.float16([5, np.inf]), "inf"),
+        (tf.int64, np.uint64([5, 2**63]), 9223372036854775808),
+        (tf.int64, np.float64([5, 2.0**63]), r"9.2233720368547758e\+18"),
+    )
+    def test_others_are_errors_that_show_them(self, dtype, values, shown):
+        for name, way in _ways(values.dtype).items():
+            function = way(lambda x: arguments.whole_numbers("ids", x, dtype))
+            with self.subTest(name):
+                message = rf"ids\[1\] is {shown}, expected a whole number of {8 * dtype.size} bits"
+                with self.assertRaisesRegex(tf.errors.InvalidArgumentError, message):
+                    function(tf.constant(values))
+
+    @parameterized.parameters(
+        *((tf.int32, x) for x in (np.int64([-(2**31), 2**31 - 1]), np.float32([-(2**31), 7]), np.uint8([0, 255]))),
+        *((tf.int64, x) for x in (np.uint64([0, 2**63 - 1]), np.float64([-(2.0**63), 2**53]), np.int32([-1, 1]))),
+        (tf.int32, np.int64([])),
+    )
+    def test_those_that_fit_stay(self, dtype, values):
+        for name, way in _ways(values.dtype).items():
+            with self.subTest(name):
+                numbers = way(lambda x: arguments.whole_numbers("ids", x, dtype))(tf.constant(values))
+                self.assertEqual(numbers.dtype, dtype)
+                self.assertAllEqual(numbers, values.astype(dtype.as_numpy_dtype))
+
+    def test_integers_of_python_do_not_wrap(self):
+        for way in (lambda f: f, lambda f: tf.function(f, autograph=False)):
+            for value in (2**32 + 1, [0, 2**31], [[-(2**31) - 1]], [np.int64(2**40)]):
+                with self.assertRaisesRegex(ValueError, r"ids is -?\d+, expected a whole number of 32 bits"):
+                    way(functools.partial(arguments.dense_tensor, "ids", value, tf.int32))()
+                wide = way(functools.partial(arguments.int_tensor, "ids", value))()
+                self.assertAllEqual(wide, np.int64(value))
+            with self.assertRaisesRegex(ValueError, f"ids is {2**63}, expected a whole number of 64 bits"):
+                way(functools.partial(arguments.int_tensor, "ids", [0, 2**63]))()
+
+    def test_tensors_in_lists_do_not_wrap(self):
+        for way in (lambda f: f, lambda f: tf.function(f, autograph=False)):
+            convert = way(lambda x: arguments.dense_tensor("ids", [x, 2], tf.int32))
+            self.assertAllEqual(convert(tf.constant(7, tf.int64)), [7, 2])
+            with self.assertRaisesRegex(tf.errors.InvalidArgumentError, "ids is 4294967296, expected a whole number"):
+                convert(tf.constant(2**32))
+            with self.assertRaisesRegex(ValueError, "ids are float32, expected int32"):
+                convert(tf.constant(1.5))
+            with self.assertRaisesRegex(ValueError, "ids are bool, expected int32"):
+                convert(tf.constant(True))
+            by_hint = way(lambda x: arguments.int_tensor("ids", [x, 2]))
+            self.assertAllEqual(by_hint(tf.constant(2**32)), [2**32, 2])
+            self.assertAllEqual(by_hint(tf.constant(1.5)), [1.5, 2])
 
 
 class ConversionTest(tf.test.TestCase):

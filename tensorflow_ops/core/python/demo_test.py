@@ -12,11 +12,11 @@ from tensorflow_ops import demo
 
 
 class DemoTest(tf.test.TestCase):
-    def test_compares_and_times_four_ops(self):
+    def test_compares_and_times_five_ops(self):
         path = os.path.join(self.get_temp_dir(), "demo.png")
         with contextlib.redirect_stdout(io.StringIO()) as printed, mock.patch.object(demo, "SECONDS", 0):
             demo.main(["demo", path])
-        self.assertLen(re.findall(r": \d+ times as fast\n  █+ +[\d.]+ ms\n", printed.getvalue()), 4, printed.getvalue())
+        self.assertLen(re.findall(r": \d+ times as fast\n  █+ +[\d.]+ ms\n", printed.getvalue()), 5, printed.getvalue())
         self.assertEqual("pip install matplotlib" in printed.getvalue(), not os.path.exists(path))
 
     def test_refuses_other_results(self):

@@ -107,13 +107,13 @@ def with_width(labels, width):
 
 def in_front(values, counts):
     """Returns values [N, T, ...], in each row those that count, by bools [N, T], before the others, in their order."""
-    order = tf.argsort(tf.cast(counts, tf.int32), direction="DESCENDING", stable=True)
+    order = tf.argsort(tf.cast(counts, tf.int32), direction="DESCENDING", stable=True)  # fits: bools
     return tf.gather(values, order, batch_dims=1)
 
 
 def lengths_to_last(counts):
     """Returns int32 [N]: how long rows are up to the last number that counts, by bools [N, T]."""
-    is_before_end = tf.cumsum(tf.cast(counts, tf.int32), 1, reverse=True) > 0
+    is_before_end = tf.cumsum(tf.cast(counts, tf.int32), 1, reverse=True) > 0  # fits: bools
     return tf.reduce_sum(tf.cast(is_before_end, tf.int32), 1)
 
 
@@ -156,7 +156,7 @@ def padded(name, value, lengths_name, lengths, padding, drop_padding=False):
         sizes = tf.shape(tensor)
         return tensor, tf.fill(sizes[:1], sizes[1])
     tensor = label_rows(name, tensor)
-    is_label = tf.cast(tensor, tf.int64) >= 0
+    is_label = tf.cast(tensor, tf.int64) >= 0  # fits: ops take no uint64
     if drop_padding:
         tensor = in_front(tensor, is_label)
         return tensor, tf.reduce_sum(tf.cast(is_label, tf.int32), 1)

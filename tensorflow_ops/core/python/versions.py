@@ -1,7 +1,11 @@
 """Versions of this installation, for bug reports: `show_versions`."""
 
+import importlib.metadata
 import platform
 
+import keras
+import ml_dtypes
+import numpy as np
 import tensorflow as tf
 
 from tensorflow_ops.core.python import build_info, compatibility, library
@@ -18,6 +22,13 @@ def cpu_levels() -> list[str]:
     _, processor, _, built, _ = _native_build_info()
     levels = ["baseline", "avx2", "avx512", "avx512_vnni", "avx512_bf16", "amx"]
     return [level for level in built.split() if levels.index(level) <= levels.index(processor)]
+
+
+def _keras_hub():
+    try:
+        return importlib.metadata.version("keras-hub")
+    except importlib.metadata.PackageNotFoundError:
+        return "none"
 
 
 def versions() -> dict[str, str]:
@@ -38,6 +49,10 @@ def versions() -> dict[str, str]:
         "XLA": f"no: {library.xla_error}" if library.xla_error else "CPU" if library.gpu_error() else "CPU, GPU",
         "CPU instruction set": f"{active} (this processor has {processor}; this build: {built})",
         "compiler": compiler,
+        "Keras": keras.__version__,
+        "keras-hub": _keras_hub(),
+        "NumPy": np.__version__,
+        "ml-dtypes": ml_dtypes.__version__,
         "Python": platform.python_version(),
         "system": platform.platform(),
     }
@@ -51,7 +66,7 @@ def show_versions() -> None:
     kernels; the newest CUDA that the driver runs; the devices for which XLA compiles the ops, or why it cannot; the CPU
     instruction set in use, the processor's, and those that the kernels were compiled for
     (the environment variable `TENSORFLOW_OPS_CPU` = baseline, avx2, avx512, avx512_vnni, avx512_bf16
-    or amx selects another one).
+    or amx selects another one); the releases of Keras, keras-hub, NumPy and ml-dtypes.
 
     >>> import tensorflow_ops as tfo
     >>> tfo.show_versions()  # doctest: +ELLIPSIS

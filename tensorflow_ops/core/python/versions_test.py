@@ -1,11 +1,15 @@
 """Tests of the version check and of show_versions."""
 
 import contextlib
+import importlib.util
 import io
 import os
 import platform
 import re
 
+import keras
+import ml_dtypes
+import numpy as np
 import process_testing
 import tensorflow as tf
 
@@ -106,6 +110,10 @@ class ShowVersionsTest(tf.test.TestCase):
             r"^(baseline|avx2|avx512|avx512_vnni|avx512_bf16|amx) \(this processor has \w+; this build: [\w ]+\)$",
         )
         self.assertRegex(shown["compiler"], r"^g\+\+ \d+\.")
+        self.assertEqual(shown["Keras"], keras.__version__)
+        self.assertEqual(shown["NumPy"], np.__version__)
+        self.assertEqual(shown["ml-dtypes"], ml_dtypes.__version__)
+        self.assertRegex(shown["keras-hub"], r"^\d+\.\d+\." if importlib.util.find_spec("keras_hub") else "^none$")
         self.assertEqual(shown["Python"], platform.python_version())
         self.assertEqual(shown["system"], platform.platform())
 

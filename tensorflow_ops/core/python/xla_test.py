@@ -133,6 +133,30 @@ class ErrorTest(parameterized.TestCase, tf.test.TestCase):
         ):
             pool_by_values(tf.constant(2.0))
 
+    def test_checked_values_that_decide_shapes_are_named(self):
+        images, state, ids = tf.ones([2, 8, 8, 3]), tf.zeros([2, 1]), {"bos_id": 0, "eos_ids": [1]}
+        step = lambda tokens, state: (tf.one_hot(tokens, 5), state)  # noqa: E731
+        sizes = {"batch_size": 2, "max_length": 4}
+        searches = (
+            (tfo.seq2seq.beam_search, {"beam_width": 2}),
+            (tfo.seq2seq.stochastic_beam_search, {"beam_width": 2, "seed": [1, 2]}),
+            (tfo.seq2seq.sample, {"seed": [1, 2]}),
+        )
+        calls = [("sigma", 2.0, lambda sigma: tfo.image.elastic_transform(images, seed=[1, 2], sigma=sigma))]
+        for search, options in searches:
+            for name in ("batch_size", "max_length"):
+
+                def call(size, search=search, options=options, name=name):
+                    return search(step, state, **ids, **options, **{**sizes, name: size})[0]
+
+                calls.append((name, sizes[name], call))
+        for name, value, call in calls:
+            # From an argument, XLA knows it.
+            self.assertEqual(_compiled(call)(tf.constant(value)).shape, call(value).shape)
+            expected = f"{name} must be known when XLA compiles, because it decides a shape: expected a constant"
+            with self.assertRaisesRegex(tf.errors.InvalidArgumentError, expected):
+                _compiled(lambda x, call=call: call(x + tf.cast(tf.random.uniform([]), x.dtype)))(tf.constant(value))
+
     def test_sizes_of_values_are_refused_by_name(self):
         @_compiled
         def pool_some(features, boxes):

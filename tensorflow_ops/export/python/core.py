@@ -6,9 +6,9 @@ from tensorflow_ops.export.python.compositions import composition
 
 
 @composition("CheckValues", [None, None, 0])
-def _check_values(values, valid, after, *, argument, expected, on_gpu):
+def _check_values(values, valid, after, *, argument, expected, on_gpu, decides_shape):
     """Returns the values unchecked, as on a GPU without `on_gpu`: converters have no errors at run time."""
-    del valid, argument, expected, on_gpu
+    del valid, argument, expected, on_gpu, decides_shape
     return values, after
 
 

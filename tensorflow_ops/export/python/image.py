@@ -41,26 +41,29 @@ def _place(coordinate, own, size, coordinates, align_corners):
 
 
 def _reflected(place, size, align_corners, is_rounded_before):
-    low = 0.0 if align_corners else -0.5
-    span = size - 1 if align_corners else size
-    from_low = place - low
-    distance = _modulo(tf.abs(from_low), 2 * span)
-    reflected = 2 * span - distance
+    """Returns the place, as it is inside of the image. What lies in half a pixel around it is left for a clip."""
+    edge = 0 if align_corners else 1  # pixels -1 and 1, or -1 and 0
+    span = size - 1 + edge
+    distance = _modulo(tf.abs(place), 2 * span)
+    is_beyond = distance > span
+    reflected = tf.where(is_beyond, 2 * span - distance, distance)
     if is_rounded_before and align_corners:
-        is_half = (from_low > 0) & tf.equal(distance, span + 0.5)
-        reflected = tf.where(is_half, reflected - 0.5, reflected)
-    return tf.where(distance > span, reflected, distance) + low
+        reflected = tf.where((place > 0) & tf.equal(distance - span, 0.5), reflected - 0.5, reflected)
+    return tf.where(tf.not_equal(is_beyond, place < 0), reflected - edge, reflected)
 
 
-def _wrapped(place, size, padding_mode):
+def _wrapped(place, low, size, padding_mode):
+    """Moves the pixel `low` of a place by multiples of the period."""
     last = size - 1
     period = size if padding_mode == "grid_wrap" else last
-    distance = _modulo(tf.abs(place), period)
-    wrapped = tf.where(place < 0, period - distance, distance)
+    distance = _modulo(tf.abs(low), period)
+    wrapped = tf.where((low < 0) & (distance > 0), period - distance, distance)
     if padding_mode == "grid_wrap":
-        return tf.where(wrapped < period, wrapped, wrapped - period)
-    wrapped = tf.where(tf.equal(period, 0), distance, wrapped)
-    return tf.where(tf.equal(place, last), place, wrapped)
+        return wrapped
+    # The last pixel is at each multiple of the period, too, for places before.
+    is_before = (place < low) | ((place < 0) & tf.equal(place, low))
+    wrapped = tf.where(tf.equal(wrapped, 0) & is_before, last, wrapped)
+    return tf.where((place >= 0) & (place <= last), low, wrapped)
 
 
 def _padded(place, size, mode, padding_mode, align_corners, coordinates):
@@ -71,7 +74,7 @@ def _padded(place, size, mode, padding_mode, align_corners, coordinates):
     if padding_mode == "constant":
         return tf.where((place < 0) | (place > last), tf.constant(-2, place.dtype), place)
     if padding_mode in ("wrap", "grid_wrap"):
-        return _wrapped(place, size, padding_mode)
+        return tf.where(tf.equal(last, 0) & (padding_mode == "wrap"), place - place, place)
     if padding_mode == "reflection":
         place = _reflected(place, size, align_corners, mode == "nearest" and coordinates == "indices")
     return _clip(place, tf.zeros_like(last), last)
@@ -93,6 +96,7 @@ def _cubic_taps(place, size, padding_mode, align_corners):
     period = 2 * (last + edge)
     if padding_mode == "reflection":
         distance = _modulo(tf.abs(place), period)
+        distance = tf.where(distance > size, distance - period, distance)
         place = tf.where(place < 0, -distance, distance)
     else:
         # Farther outside, all taps are the same. Large floats are whole multiples of up to 128.
@@ -112,7 +116,7 @@ def _cubic_taps(place, size, padding_mode, align_corners):
             tap = tf.where(tap < 0, -tap - edge, tap)
             tap = tf.where(tap >= period, tap - period, tap)
             tap = tf.where(tap >= period, tap - period, tap)
-            tap = tf.where(tap > last, period - edge - tap, tap)
+            tap = tf.where(tap > last, period - tap - edge, tap)
             tap = tf.where(tf.equal(last, 0), tf.zeros_like(tap), tap)
         taps.append((tap, weight))
     return taps, place
@@ -127,12 +131,12 @@ def _taps(coordinate, own, size, mode, padding_mode, align_corners, coordinates)
         taps, place = _cubic_taps(place, size, padding_mode, align_corners)
     else:
         place = _padded(place, size, mode, padding_mode, align_corners, coordinates)
-        low = tf.floor(place)
-        taps = (
-            [(_rounded(place, coordinates), tf.ones_like(place))]
-            if mode == "nearest"
-            else [(low, 1 - (place - low)), (low + 1, place - low)]
-        )
+        low = _rounded(place, coordinates) if mode == "nearest" else tf.floor(place)
+        fraction = place - low
+        if padding_mode in ("wrap", "grid_wrap"):
+            low = _wrapped(place, low, size, padding_mode)
+        is_nearest = mode == "nearest"
+        taps = [(low, tf.ones_like(place))] if is_nearest else [(low, 1 - fraction), (low + 1, fraction)]
     found, outside = [], tf.zeros_like(place)
     for tap, weight in taps:
         if padding_mode == "grid_wrap":

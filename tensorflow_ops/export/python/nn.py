@@ -70,7 +70,8 @@ def expand(x, *axes):
 
 def finite_or_zero(largest):
     """Returns a maximum to subtract before e^x: 0 for -inf."""
-    return tf.where(tf.equal(largest, NOTHING), tf.zeros_like(largest), largest)
+    # LiteRT's converter makes constants of infinity the largest finite numbers, which infinity does not equal.
+    return tf.where(largest <= NOTHING, tf.zeros_like(largest), largest)
 
 
 def index_range(tensor, dtype=tf.int32):

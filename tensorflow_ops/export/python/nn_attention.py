@@ -60,7 +60,7 @@ def _times_values(weights, values):
     output = tf.matmul(weights, zero_if(tf.logical_not(finite), values))
     is_nan = tf.math.is_nan(values)
     # How many values make a sum infinite: NaN does both ways.
-    kinds = tf.concat([is_nan | tf.equal(values, -NOTHING), is_nan | tf.equal(values, NOTHING)], -1)
+    kinds = tf.concat([is_nan | (values >= -NOTHING), is_nan | (values <= NOTHING)], -1)
     counts = tf.matmul(tf.cast(tf.not_equal(weights, 0), weights.dtype), tf.cast(kinds, weights.dtype))
     up, down = (count > 0 for count in tf.split(counts, 2, -1))  # LiteRT splits no bools
     infinity, zeros = tf.constant(-NOTHING, output.dtype), tf.zeros_like(output)
@@ -142,7 +142,7 @@ def _attention(
     if sinks:
         total += tf.exp(expand(sinks[0], 1) - high)
     log_sum_exp = tf.math.log(total) + high
-    weights = zero_if(tf.equal(scores, NOTHING), weights / expand(total, -1))
+    weights = zero_if(scores <= NOTHING, weights / expand(total, -1))
     if seed:
         weights = _with_dropout(weights, seed[0], sum(dropout))
 

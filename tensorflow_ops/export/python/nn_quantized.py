@@ -40,8 +40,9 @@ def _quantized(inputs):
 @composition("QuantizedMatmul", [None, 2, None, None, 1])
 def _quantized_matmul(inputs, kernel, scale, zero, group_index, *, block_size, transposed, pairs, quantize_inputs):
     """Gives weights whose group is out of range 0, as a GPU does."""
-    depth = tf.shape(inputs)[-1]
     axis = 1 if transposed else 0  # of groups
+    # Inputs of a loop have no static depth: weights of the kernel's become constants in LiteRT.
+    depth = tf.shape(inputs)[-1] if pairs == "depth" else tf.shape(kernel)[axis]
     if not group_index and not block_size:
         # One group, whose dim scale may lack.
         shape = [-1, 1] if transposed else [1, -1]
@@ -51,14 +52,16 @@ def _quantized_matmul(inputs, kernel, scale, zero, group_index, *, block_size, t
     group = group_index[0] if group_index else tf.range(depth) // (block_size or 2**31 - 1)
     is_group = (group >= 0) & (group < groups)
     group = zero_if(~is_group, group)
+    weights = tf.cast(weights, scale.dtype)
     for z in zero:  # one, or none
-        weights -= tf.gather(tf.cast(z, tf.int32), group, axis=axis)
-    weights = tf.cast(weights, scale.dtype) * tf.gather(scale, group, axis=axis)
+        weights -= tf.gather(tf.cast(z, scale.dtype), group, axis=axis)
+    weights *= tf.gather(scale, group, axis=axis)
     weights = zero_if(~expand(is_group, 1 - axis), weights)
     x, factor = _quantized(inputs) if quantize_inputs else (widened(inputs), 1)
-    # One matrix: tf2onnx has no products of any rank.
     batch = tf.shape(x)[:-1]
-    rows = tf.reshape(x, tf.stack([tf.reduce_prod(batch), depth]))
+    # One matrix, as tf2onnx has no products of any rank, with a batch dim: without it, LiteRT's converter drops relu
+    # and its like behind products with weights that are no constants.
+    rows = tf.reshape(x, tf.stack([1, tf.reduce_prod(batch), depth]))
     result = tf.matmul(rows, weights, transpose_b=transposed)
     result = tf.reshape(result, tf.concat([batch, [columns]], 0)) * factor
     return tf.cast(result, inputs.dtype)

@@ -133,7 +133,7 @@ def _ctc_loss(labels, logits, label_lengths, logit_lengths, *, blank_index, zero
     last = 2 * s.label_lengths
     loss = s.loss(log_add_exp(at(paths, last), at(before(paths), last)))
     if zero_infinity:
-        loss = zero_if(tf.math.is_inf(loss), loss)
+        loss = zero_if(loss >= -NOTHING, loss)
     is_padding = index_range(rows.rest) >= expand(s.frames, 1)
     return loss, zero_if(is_padding, rows.largest), zero_if(is_padding, rows.rest)
 
@@ -242,7 +242,7 @@ def _crf_log_likelihood(labels, logits, transitions, lengths):
     score += tf.reduce_sum(zero_if(tf.logical_not(crf.is_frame[:, 1:]), pairs), 1)
     _, last, shifts = crf.paths(best=False)
     log_z = shifts + log_sum_exp(last, 1)
-    result = tf.where(tf.equal(log_z, NOTHING), log_z, score - log_z)
+    result = tf.where(log_z <= NOTHING, log_z, score - log_z)
     result = zero_if((result > 0) | tf.equal(crf.lengths, 0), result)
     return tf.where(is_valid, result, crf.nan)
 
@@ -260,7 +260,8 @@ def _crf_marginals(logits, transitions, lengths):
         after -= tf.where(tf.math.is_finite(largest), largest, tf.zeros_like(largest))
         return marginals, zero_if(expand(t >= crf.lengths, 1), after)
 
-    marginals, _ = loop(crf.steps, step, before, tf.zeros_like(last))
+    # Not before, whose -inf LiteRT's converter would multiply by 0 to set a row.
+    marginals, _ = loop(crf.steps, step, tf.zeros_like(before), tf.zeros_like(last))
     marginals = zero_if(expand(tf.logical_not(crf.is_frame), -1), tf.transpose(marginals, [1, 0, 2]))
     return tf.where(expand(crf.has_length, 1, 2), marginals, crf.nan)
 

@@ -1,5 +1,7 @@
 """For tests: compares public functions with their rewritten graphs."""
 
+import tempfile
+
 import numpy as np
 import tensorflow as tf
 
@@ -42,3 +44,34 @@ def assert_same(function, *cases):
                 np.testing.assert_allclose(*results, rtol=tolerance, atol=tolerance, strict=True)
             else:
                 np.testing.assert_array_equal(found, of_ops.numpy(), strict=True)
+
+
+def assert_same_in_litert(function, *cases, variables=()):
+    """Compares a tf.function of an input_signature with its rewritten SavedModel, in TensorFlow and in LiteRT.
+
+    Invokes cases, lists of arrays, in turn and the first one again: what an invocation leaves behind may not count.
+
+    Returns:
+      The names of the operators in LiteRT.
+    """
+    module = tf.Module()
+    module.function, module.of_function = function, variables
+    with tempfile.TemporaryDirectory() as folder:
+        model, standard = f"{folder}/model", f"{folder}/standard"
+        tf.saved_model.save(module, model, function)
+        if not standard_ops.to_standard_ops(model, standard):
+            raise AssertionError("the function calls no op of this package")
+        loaded = tf.saved_model.load(standard).signatures["serving_default"]
+        converter = tf.lite.TFLiteConverter.from_saved_model(standard)
+        converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS]
+        interpreter = tf.lite.Interpreter(model_content=converter.convert())
+        run = interpreter.get_signature_runner()
+        for case in (*cases, cases[0]):
+            named = {
+                spec.name: tf.constant(x, spec.dtype) for spec, x in zip(function.input_signature, case, strict=True)
+            }
+            expected = tf.nest.flatten(function(*named.values()))
+            for found in (loaded(**named), run(**named)):
+                for of_ops, (name, x) in zip(expected, sorted(found.items()), strict=True):
+                    np.testing.assert_allclose(x, of_ops, 1e-5, 1e-5, err_msg=name)
+    return [details["op_name"] for details in interpreter._get_ops_details()]

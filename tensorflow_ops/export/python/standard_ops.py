@@ -15,7 +15,6 @@ from tensorflow.core.protobuf import saved_model_pb2
 from tensorflow.python.framework import op_def_registry
 
 from tensorflow_ops.core.python.library import ops  # noqa: F401  (registers the definitions)
-from tensorflow_ops.export.python import litert_lstm
 from tensorflow_ops.export.python.compositions import PREFIX, compositions
 
 _MODEL = "saved_model.pb"
@@ -98,38 +97,34 @@ class _Library:
         self._names.add(name)
         return name
 
-    def add(self, op: str, concrete: tf.types.experimental.ConcreteFunction) -> function_pb2.FunctionDef:
-        """Adds a function, and those that it calls."""
-        traced = [concrete.function_def, *concrete.graph.as_graph_def().library.function]
-        # The model may have other functions of these names: from another process, they count from 0, too.
-        names = {function.signature.name: self._new_name(op) for function in traced}
-        for function in traced:
-            added = self._functions.function.add()
-            added.CopyFrom(function)
-            added.signature.name = names[function.signature.name]
-            for reference in function_references(added.node_def):
-                reference.name = names[reference.name]
-        return self._functions.function[-len(traced)]
-
     def composition(self, op: str, op_def, attrs) -> function_pb2.FunctionDef:
         """Returns the function of an op's composition for these attrs, and adds it unless it is there."""
         key = f"{op} {sorted(attrs.items())}"
         if key not in self._added:
-            self._added[key] = self.add(op, _traced(op, op_def, attrs))
+            concrete = _traced(op, op_def, attrs)
+            traced = [concrete.function_def, *concrete.graph.as_graph_def().library.function]
+            # The model may have other functions of these names: from another process, they count from 0, too.
+            names = {function.signature.name: self._new_name(op) for function in traced}
+            for function in traced:
+                added = self._functions.function.add()
+                added.CopyFrom(function)
+                added.signature.name = names[function.signature.name]
+                for reference in function_references(added.node_def):
+                    reference.name = names[reference.name]
+                self._added.setdefault(key, added)
         return self._added[key]
 
 
-def _call(node, op_def, library: _Library, find_inputs) -> node_def_pb2.NodeDef:
+def _call(node, op_def, library: _Library) -> node_def_pb2.NodeDef:
     """Returns the call of a composition that replaces a node."""
-    op, attrs = node.op[len(PREFIX) :], _attrs(node, op_def)
-    inputs = find_inputs(node, attrs)
-    # LiteRT's converter takes a function's shapes from its call.
-    function = library.add(op, litert_lstm.traced()) if inputs else library.composition(op, op_def, attrs)
-    call = node_def_pb2.NodeDef(name=node.name, input=inputs or node.input, device=node.device)
+    attrs = _attrs(node, op_def)
+    function = library.composition(node.op[len(PREFIX) :], op_def, attrs)
+    call = node_def_pb2.NodeDef(name=node.name, input=node.input, device=node.device)
     call.op = "StatefulPartitionedCall" if function.signature.is_stateful else "PartitionedCall"
     call.attr["f"].func.name = function.signature.name
-    for types, args in (("Tin", function.signature.input_arg), ("Tout", function.signature.output_arg)):
-        call.attr[types].list.type.extend(arg.type for arg in args)
+    for types, args in (("Tin", op_def.input_arg), ("Tout", op_def.output_arg)):
+        for dtypes in _args(args, attrs):
+            call.attr[types].list.type.extend(dtype.as_datatype_enum for dtype in dtypes)
     for name, value in node.attr.items():
         if name.startswith("_"):
             call.attr[name].CopyFrom(value)
@@ -144,9 +139,7 @@ def _renamed(reference: str, first_outputs: Mapping[str, Mapping[str, int]]) -> 
     return f"{node}:output:{first_outputs[node][output[0]] + int(output[1])}"
 
 
-def _rewrite_nodes(
-    nodes, library: _Library, counts: collections.Counter, keeps, find_inputs=lambda *_: None
-) -> dict[str, dict[str, int]]:
+def _rewrite_nodes(nodes, library: _Library, counts: collections.Counter, keeps) -> dict[str, dict[str, int]]:
     """Replaces ops by calls. Returns, for each node replaced, the number of each output's first tensor by name."""
     first_outputs = {}
     for node in nodes:
@@ -158,7 +151,7 @@ def _rewrite_nodes(
             first_outputs[node.name][arg.name] = at
             at += len(dtypes)
         counts[node.op] += 1
-        node.CopyFrom(_call(node, op_def, library, find_inputs))
+        node.CopyFrom(_call(node, op_def, library))
     return first_outputs
 
 
@@ -169,16 +162,13 @@ def all_nodes(graph: graph_pb2.GraphDef) -> Iterable[node_def_pb2.NodeDef]:
         yield from function.node_def
 
 
-def rewrite(
-    graph: graph_pb2.GraphDef, keeps: Callable = lambda node: False, for_litert: bool = False
-) -> collections.Counter:
+def rewrite(graph: graph_pb2.GraphDef, keeps: Callable = lambda node: False) -> collections.Counter:
     """Rewrites a graph in place, but no node that `keeps` is true for. Returns how many of each op were replaced."""
     functions, counts = list(graph.library.function), collections.Counter()
     library = _Library(graph.library)
     _rewrite_nodes(graph.node, library, counts, keeps)
     for function in functions:
-        finder = (litert_lstm.InputFinder(function),) if for_litert else ()
-        first_outputs = _rewrite_nodes(function.node_def, library, counts, keeps, *finder)
+        first_outputs = _rewrite_nodes(function.node_def, library, counts, keeps)
         for node in function.node_def:
             node.input[:] = [_renamed(reference, first_outputs) for reference in node.input]
         for name, reference in function.ret.items():
@@ -254,7 +244,7 @@ def to_standard_ops(saved_model_dir: str | os.PathLike[str], output_dir: str | o
     _check_ops(model)
     counts = collections.Counter()
     for meta in model.meta_graphs:
-        counts += rewrite(meta.graph_def, for_litert=True)
+        counts += rewrite(meta.graph_def)
         listed = meta.meta_info_def.stripped_op_list.op
         for i in reversed(range(len(listed))):
             if listed[i].name.startswith(PREFIX):

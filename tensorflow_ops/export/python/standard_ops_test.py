@@ -9,6 +9,7 @@ import numpy as np
 import process_testing
 import tensorflow as tf
 from absl.testing import parameterized
+from rewrite_testing import assert_same_in_litert
 from tensorflow.core.protobuf import saved_model_pb2
 from tensorflow.python.framework import kernels
 
@@ -16,6 +17,7 @@ import tensorflow_ops as tfo
 from tensorflow_ops.export.python.compositions import PREFIX, compositions
 
 _RNG = np.random.default_rng(0)
+_MASK = np.array([[1, 0, 1, 1, 0], [0, 1, 0, 0, 0]]) > 0
 
 # Metrics, versions and a matcher for training are not of a saved model.
 _NO_COMPOSITIONS = {"AveragePrecision", "BuildInfo", "LinearSumAssignment", "MatchDetections"}
@@ -147,86 +149,6 @@ class ToStandardOpsTest(tf.test.TestCase, parameterized.TestCase):
             served = self._served(folder + "_standard", **dict(zip(by_rank, arguments, strict=True)))
             self.assertAllClose(next(iter(served.values())), expected, 1e-5, 1e-5)
 
-    def test_head_in_litert(self):
-        weights = tf.constant(_RNG.normal(size=[3, 3, 3, 4]), tf.float32)
-
-        class Head(tf.Module):
-            @tf.function(
-                input_signature=[tf.TensorSpec([1, 8, 9, 3], name="image"), tf.TensorSpec([5, 4], name="boxes")]
-            )
-            def pool(self, image, boxes):
-                features = tf.nn.conv2d(image, weights, 1, "SAME")
-                return tfo.detection.roi_align(features, boxes, [0] * 5, 2, sampling_ratio=2)
-
-        head, model, standard = Head(), self._folder("head"), self._folder("standard")
-        tf.saved_model.save(head, model)
-        tfo.export.to_standard_ops(model, standard)
-        converter = tf.lite.TFLiteConverter.from_saved_model(standard)
-        converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS]
-        signature = tf.lite.Interpreter(model_content=converter.convert()).get_signature_runner()
-        corners = _RNG.uniform(-1, 5, [5, 2])
-        arguments = {
-            "image": _RNG.normal(size=[1, 8, 9, 3]).astype(np.float32),
-            "boxes": np.concatenate([corners, corners + 3], 1).astype(np.float32),
-        }
-        (pooled,) = signature(**arguments).values()
-        self.assertAllClose(pooled, head.pool(**arguments), 1e-4, 1e-4)
-
-    @parameterized.named_parameters(
-        ("all", 3, [2, 5, 3], {}),
-        ("batch_of_any_size", 0, [None, 5, 3], {}),
-        ("relu", 0, [2, 5, 3], {"activation": "relu"}),
-        ("hard_sigmoid", 0, [2, 5, 3], {"recurrent_activation": "hard_sigmoid"}),
-        ("mask", 0, [2, 5, 3], {"mask": np.array([[1, 0, 1, 1, 0], [0, 1, 0, 0, 0]]) > 0}),
-        ("c_is_read", 2, [2, 5, 3], {}, "c"),
-    )
-    def test_lstm_in_litert(self, operators, shape, options, result="h"):
-        """A layer of two directions, and one behind it: in LiteRT they are operators, or loops."""
-        weights = [[_RNG.normal(size=size) for size in ([d, 4 * u], [u, 4 * u], [4 * u])] for d, u in ((3, 4), (8, 2))]
-
-        @tf.function(input_signature=[tf.TensorSpec(shape, name="x")])
-        def function(x):
-            forward = tfo.nn.lstm(x, *weights[0], **options).outputs
-            backward = tfo.nn.lstm(x, *weights[0], reverse=True, **options).outputs
-            both = tf.concat([forward, tf.reverse(backward, [1])], -1)
-            return getattr(tfo.nn.lstm(both, *weights[1], **options), result)
-
-        used = self._operators_in_litert(function)
-        self.assertEqual((used.count("UNIDIRECTIONAL_SEQUENCE_LSTM"), used.count("WHILE")), (operators, 3 - operators))
-
-    @parameterized.named_parameters(
-        ("default", {}),
-        ("resets_before", {"reset_after": False}),
-        ("mask", {"mask": np.array([[1, 0, 1, 1, 0], [0, 1, 0, 0, 0]]) > 0}),
-        ("one_step", {}, 1),
-    )
-    def test_gru_in_litert(self, options, steps=5):
-        size_of_bias = [2, 12] if options.get("reset_after", True) else [12]
-        weights = [_RNG.normal(size=size) for size in ([3, 12], [4, 12], size_of_bias)]
-
-        @tf.function(input_signature=[tf.TensorSpec([2, steps, 3], name="x")])
-        def function(x):
-            return tfo.nn.gru(x, *weights, **options).outputs
-
-        self.assertIn("WHILE", self._operators_in_litert(function))
-
-    def _operators_in_litert(self, function):
-        """Compares a function of one input with what it is in LiteRT, and returns the operators there."""
-        (spec,) = function.input_signature
-        module, model, standard = tf.Module(), self._folder("model"), self._folder("standard")
-        module.function = function
-        tf.saved_model.save(module, model, function)
-        tfo.export.to_standard_ops(model, standard)
-        x = _RNG.normal(size=[2, *spec.shape[1:]]).astype(np.float32)
-        expected, loaded = function(x), tf.saved_model.load(standard)
-        self.assertAllClose(loaded.function(x), expected, 1e-5, 1e-5)
-        converter = tf.lite.TFLiteConverter.from_saved_model(standard)
-        converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS]
-        interpreter = tf.lite.Interpreter(model_content=converter.convert())
-        (found,) = interpreter.get_signature_runner()(x=x).values()
-        self.assertAllClose(found, expected, 1e-5, 1e-5)
-        return [details["op_name"] for details in interpreter._get_ops_details()]
-
     def test_functions_of_both_keep_apart(self):
         """The model's loops have the names that those of compositions have when they are traced in a new process."""
         script = """
@@ -324,6 +246,137 @@ class ToStandardOpsTest(tf.test.TestCase, parameterized.TestCase):
         names = {op.removeprefix(PREFIX) for op in registered if op.startswith(PREFIX)}
         without = {name for name in names if name.endswith(("Grad", "Tangent"))}
         self.assertEqual(names - without - _NO_COMPOSITIONS, set(compositions()))
+
+
+def _normal(*shape):
+    return _RNG.normal(size=shape).astype(np.float32)
+
+
+class LiteRtTest(parameterized.TestCase):
+    def test_head(self):
+        weights = _normal(3, 3, 3, 4)
+
+        @tf.function(input_signature=[tf.TensorSpec([1, 8, 9, 3], name="image"), tf.TensorSpec([5, 4], name="boxes")])
+        def pool(image, boxes):
+            features = tf.nn.conv2d(image, weights, 1, "SAME")
+            return tfo.detection.roi_align(features, boxes, [0] * 5, 2, sampling_ratio=2)
+
+        corners = _RNG.uniform(-1, 5, [2, 5, 2])
+        boxes = np.concatenate([corners, corners + 3], -1)
+        assert_same_in_litert(pool, [_normal(1, 8, 9, 3), boxes[0]], [_normal(1, 8, 9, 3), boxes[1]])
+
+    @parameterized.named_parameters(
+        ("lstm", "lstm", {}),
+        ("lstm_relu", "lstm", {"activation": "relu"}),
+        ("lstm_hard_sigmoid", "lstm", {"recurrent_activation": "hard_sigmoid"}),
+        ("lstm_mask", "lstm", {"mask": _MASK}),
+        ("lstm_of_any_batch", "lstm", {}, None),
+        ("gru", "gru", {}),
+        ("gru_relu", "gru", {"activation": "relu", "recurrent_activation": "hard_sigmoid"}),
+        ("gru_resets_before", "gru", {"reset_after": False}),
+        ("gru_mask", "gru", {"mask": _MASK}),
+        ("gru_one_step", "gru", {}, 2, 1),
+    )
+    def test_recurrent(self, name, options, batch=2, steps=5):
+        """Two directions, and two layers behind them that share a state."""
+        op = getattr(tfo.nn, name)
+        gates, biases = (4, []) if name == "lstm" else (3, [2] if options.get("reset_after", True) else [])
+        weights = [
+            [_normal(d, gates * 4) / 4, _normal(4, gates * 4) / 4, _normal(*biases, gates * 4) / 4] for d in (3, 8, 4)
+        ]
+
+        @tf.function(input_signature=[tf.TensorSpec([batch, steps, 3], name="x")])
+        def function(x):
+            forward, backward = (op(x, *weights[0], **options, reverse=reverse) for reverse in (False, True))
+            both = tf.concat([forward.outputs, tf.reverse(backward.outputs, [1])], -1)
+            # A state of a batch of any size is checked by an op that LiteRT lacks.
+            initial = (tuple(forward[1:]) if name == "lstm" else forward.h) if batch else None
+            above = op(both, *weights[1], **options, initial_state=initial)
+            last = op(above.outputs, *weights[2], **options, initial_state=initial)
+            return {"above": above.outputs, **last._asdict()}
+
+        self.assertIn("WHILE", assert_same_in_litert(function, [_normal(2, steps, 3)], [_normal(2, steps, 3)]))
+
+    @parameterized.parameters(
+        ("LSTM GRU", False, False),
+        ("GRU LSTM", False, True),
+        ("LSTM LSTM", False, False),
+        ("LSTM GRU", True, False),
+        ("GRU LSTM", True, True),
+    )
+    def test_stack_of_layers(self, names, bidirectional, masked):
+        """Layers of the same sizes, which may share tensors."""
+        layers = [getattr(keras.layers, name)(4, return_sequences=True) for name in names.split()]
+        if bidirectional:
+            layers = [keras.layers.Bidirectional(layer) for layer in layers]
+        masking = [keras.layers.Masking()] if masked else []
+        model = keras.Sequential([keras.Input([5, 3], batch_size=2), *masking, *layers])
+        function = tf.function(lambda x: model(x), [tf.TensorSpec([2, 5, 3], name="x")])
+        with tfo.layers.use_fused_ops():
+            cases = [_normal(2, 5, 3)], [_normal(2, 5, 3) * _MASK[..., np.newaxis]]
+            assert_same_in_litert(function, *cases, variables=[x.value for x in model.variables])
+
+    def test_impossible_paths(self):
+        """Infinities that a composition compares; the converter makes constants of them finite."""
+        labels, transitions = tf.constant([[1, 1], [2, 1], [2, 2]]), _normal(3, 3)
+        transitions[:, 1] = -np.inf
+
+        @tf.function(input_signature=[tf.TensorSpec([3, 2, 3], name="x")])
+        def function(x):
+            lengths = tf.constant([2, 2, 1])
+            loss = tfo.nn.ctc_loss(labels, x, lengths, [2] * 3, blank_index=0, zero_infinity=True)
+            return {
+                "loss": loss,
+                "marginals": tfo.nn.crf_marginals(x, transitions, lengths=lengths),
+                "no_tag": tfo.nn.crf_marginals(x, tf.fill([3, 3], -np.inf), lengths=lengths),
+            }
+
+        assert_same_in_litert(function, [_normal(3, 2, 3)], [_normal(3, 2, 3)])
+
+    def test_activations_behind_quantized_products(self):
+        """Of constants small enough to be unpacked by the converter and too large, of inputs, behind a loop."""
+        weights = [_normal(*size) for size in ([6, 24], [8, 24], [2, 24])]
+
+        def numbers(*shape):
+            return _RNG.integers(-128, 128, shape).astype(np.int8)
+
+        small, large, zero, scale = numbers(8, 3), numbers(512, 600), numbers(3, 6), _normal(600) / 20
+
+        @tf.function(
+            input_signature=[
+                tf.TensorSpec([2, 5, 6], name="x"),
+                tf.TensorSpec([3, 512], name="y"),
+                tf.TensorSpec([3, 5], tf.int8, name="kernel"),
+            ]
+        )
+        def function(x, y, kernel):
+            multiply = tfo.nn.quantized_matmul
+            states = tfo.nn.gru(x, *weights).outputs
+            products = {
+                "int8": multiply(states, small, scale[:3]),
+                "int4": multiply(states, small, scale[:6], bits=4),
+                "rounded": multiply(states, small, scale[:6], bits=4, activation_bits=8),
+                "groups": multiply(states, small, np.tile(scale[:6], [3, 1]), zero=zero, bits=4, block_size=3),
+                "pairs_of_rows": multiply(states, small[:4], scale[:3], bits=4, packed_axis=0),
+                "transposed": multiply(states, small.T, scale[:3], transposed=True),
+                "large": multiply(y, large, np.tile(scale / 50, [2, 1]), block_size=256),
+                "large_int4": multiply(y, large[:, :300], scale / 50, bits=4),
+                "input": multiply(x[..., :3], kernel, scale[:5]),
+                "input_transposed": multiply(x[..., :5], kernel[:, :5], scale[:3], transposed=True),
+            }
+            activations = {
+                "relu": tf.nn.relu,
+                "relu6": tf.nn.relu6,
+                "cut": lambda x: tf.clip_by_value(x, -1, 1),
+                "of_biased": lambda x: tf.nn.relu(x + tf.zeros([tf.shape(x)[-1]])),
+            }
+            return {
+                f"{activation} of {product}": activations[activation](products[product])
+                for activation in activations
+                for product in products
+            }
+
+        assert_same_in_litert(function, *([_normal(2, 5, 6), _normal(3, 512), numbers(3, 5)] for _ in range(2)))
 
 
 if __name__ == "__main__":

@@ -101,8 +101,8 @@ class CRF(keras3.Layer):
         lengths = arguments.dense_tensor("lengths", lengths)
         value_dtype = arguments.at_least_float32(logits.dtype)
         if self.use_boundaries:
-            frames = tf.range(tf.shape(logits)[1])[:, tf.newaxis]
-            last = tf.cast(lengths, tf.int32)[:, tf.newaxis, tf.newaxis] - 1
+            frames = tf.range(tf.shape(logits, tf.int64)[1])[:, tf.newaxis]
+            last = tf.cast(lengths, tf.int64)[:, tf.newaxis, tf.newaxis] - 1  # fits: the op takes no uint64
             boundaries = tf.cast(tf.convert_to_tensor(self.boundaries), value_dtype)
             zero = tf.zeros([], value_dtype)
             # Not a product: 0 times -inf is NaN.

@@ -1,18 +1,21 @@
 """Replaces slow functions of Keras and keras-hub; lists the versions whose private functions are known."""
 
-import collections
 import contextlib
+import copy
 import functools
 import sys
 import threading
+import types
 import warnings
+import weakref
 from collections.abc import Callable, Iterable
-from typing import NamedTuple
+from typing import NamedTuple, TypedDict
 
 import keras
 
 from tensorflow_ops.core.python import autograph, library
 from tensorflow_ops.layers.python import hub_functions, keras_functions, quantized_layers, recurrent_layers
+from tensorflow_ops.layers.python.original import Original
 
 # The minors whose private functions are known. To add one, `pip install --no-deps --target FOLDER keras==3.MINOR.*`,
 # and run attention_layers_test.py and fused_ops_test.py with FOLDER first in PYTHONPATH. From 3.16, Keras's backend has
@@ -50,9 +53,32 @@ def _hub_is_known():
     return False
 
 
-def _is_available():
-    """Replaces the conditions of keras-hub."""
+def _is_available(original):
+    """Serves the conditions of keras-hub."""
+    del original
     return True
+
+
+def _export(original, model, filepath, format="tf_saved_model", *args, **kwargs):
+    """Serves `keras.Model.export`: by originals for runtimes that cannot load our ops, such as LiteRT."""
+    has_handlers = format == "onnx" and "tensorflow_ops.onnx.python.conversion" in sys.modules
+    if format != "tf_saved_model" and not has_handlers:
+        _here.is_closed = True
+        try:
+            return original(model, filepath, format, *args, **kwargs)
+        finally:
+            _here.is_closed = False
+    before = _fused_calls()
+    result = original(model, filepath, format, *args, **kwargs)
+    if format == "tf_saved_model" and _fused_calls() > before:
+        warnings.warn(
+            f"{filepath} contains ops of tensorflow_ops, since tfo.layers.use_fused_ops is on: only programs that "
+            "import tensorflow_ops, or load its library, can load it. For others, export it while the switch is "
+            "closed, or rewrite it with tfo.export.to_standard_ops.",
+            RuntimeWarning,
+            stacklevel=3,
+        )
+    return result
 
 
 class _Row(NamedTuple):
@@ -62,6 +88,7 @@ class _Row(NamedTuple):
     owner: str
     name: str
     function: Callable
+    is_counted: bool = True
 
 
 # Modules of keras-hub whose fused branch computes what the composed one does. Qwen's ignores the sliding window.
@@ -98,13 +125,15 @@ _HUB_ROWS = (
     _Row("hungarian_assignment", "d_fine.d_fine_loss", "hungarian_assignment", hub_functions.hungarian_assignment),
     _Row("roi_align", "sam3.sam3_geometry_encoder", "roi_align", hub_functions.roi_align),
     *(
-        _Row("dot_product_attention", module, name, _is_available)
+        _Row("dot_product_attention", module, name, _is_available, is_counted=False)
         for module in _HUB_ATTENTION
         for name in _HUB_CONDITIONS
     ),
 )
 # Owners are in keras.layers.
 _LAYER_ROWS = (
+    _Row("dot_product_attention", "MultiHeadAttention", "_compute_attention", keras_functions.multi_head_attention),
+    _Row("dot_product_attention", "GroupQueryAttention", "_compute_attention", keras_functions.grouped_query_attention),
     _Row("lstm", "LSTM", "inner_loop", recurrent_layers.lstm),
     _Row("gru", "GRU", "inner_loop", recurrent_layers.gru),
     *(
@@ -118,6 +147,7 @@ _LAYER_ROWS = (
     ),
 )
 _OPS = tuple(dict.fromkeys(row.op for row in _KERAS_ROWS + _LAYER_ROWS + _HUB_ROWS))
+_EXPORT = _Row("", "Model", "export", _export, is_counted=False)
 
 
 class _OfInstances:
@@ -128,7 +158,7 @@ class _OfInstances:
 
     def __get__(self, instance, owner):
         name = self._row.name
-        if name not in vars(instance):  # Keras asks before it sets one
+        if instance is None or name not in vars(instance):  # Keras asks before it sets one
             raise AttributeError(name)
         return _replacement(self._row, vars(instance)[name])
 
@@ -136,25 +166,59 @@ class _OfInstances:
         vars(instance)[self._row.name] = value
 
 
+class _Calls(TypedDict):
+    fused: int
+    original: int
+
+
+class FusedCalls(_Calls, total=False):
+    """Calls that the switch served. `reasons`, where calls went to the original: their numbers by reason."""
+
+    reasons: dict[str, int]
+
+
 _lock = threading.RLock()
-_switches = {}  # the number of open switches and the function that undoes the replacement, by row
-_calls = collections.defaultdict(lambda: {"fused": 0, "original": 0})
+_here = threading.local()  # is_closed: originals serve this thread
+_open = {}  # the replacement of each open switch, in order, by row
+_replaced = weakref.WeakKeyDictionary()  # what each replacement stands for; None: nothing that its owner itself holds
+_calls: dict[str, FusedCalls] = {}
+
+
+def _fused_calls():
+    with _lock:
+        return sum(calls["fused"] for calls in _calls.values())
+
+
+def _count(op, result):
+    reason = str(result) if isinstance(result, Original) else None
+    if reason == "":
+        return
+    with _lock:
+        calls = _calls.setdefault(op, {"fused": 0, "original": 0})
+        if reason is None:
+            calls["fused"] += 1
+        else:
+            calls["original"] += 1
+            reasons = calls.setdefault("reasons", {})
+            reasons[reason] = reasons.get(reason, 0) + 1
 
 
 def _replacement(row, original):
-    """Returns the function that calls ours, and the original where ours does not fit."""
-    if row.function is _is_available:
-        return _is_available
+    """Returns a function that calls ours; the original where ours does not fit, and while no switch names the row.
+
+    A patch of others that began under a switch and ends after it brings our function back.
+    """
 
     @autograph.marked
     @functools.wraps(original)
     def call(*args, **kwargs):
+        if row not in _open or getattr(_here, "is_closed", False):
+            return original(*args, **kwargs)
         can_compile = library.supports_xla() or not library.is_compiled_by_xla()
-        result = row.function(original, *args, **kwargs) if can_compile else NotImplemented
-        is_fused = result is not NotImplemented
-        with _lock:
-            _calls[row.op]["fused" if is_fused else "original"] += 1
-        return result if is_fused else original(*args, **kwargs)
+        result = row.function(original, *args, **kwargs) if can_compile else Original("XLA")
+        if row.is_counted:
+            _count(row.op, result)
+        return original(*args, **kwargs) if isinstance(result, Original) else result
 
     return call
 
@@ -179,32 +243,41 @@ def _owner(row):
     return owner if hasattr(owner, row.name) else None
 
 
-def _replace(row, owner):
-    """Replaces a function. Returns the function that undoes it."""
-    if ":" in row.owner:
-        setattr(owner, row.name, _OfInstances(row))
-        return functools.partial(delattr, owner, row.name)
-    original = getattr(owner, row.name)
-    setattr(owner, row.name, _replacement(row, original))
-    return functools.partial(setattr, owner, row.name, original)
+def _is_replacement(function):
+    # Functions only, since others may have no hash.
+    return isinstance(function, types.FunctionType | _OfInstances) and function in _replaced
 
 
 def _turn_on(row, owner):
+    """Replaces a function. Returns the function that undoes it."""
     with _lock:
-        if not _switches:
+        if not _open:
             _calls.clear()
-        _calls[row.op]  # 0 calls
-        count, undo = _switches.get(row) or (0, _replace(row, owner))
-        _switches[row] = count + 1, undo
+        replacement = held = vars(owner).get(row.name)
+        if not _is_replacement(held):
+            replacement = _OfInstances(row) if ":" in row.owner else _replacement(row, getattr(owner, row.name))
+            _replaced[replacement] = held
+            setattr(owner, row.name, replacement)
+        _open.setdefault(row, []).append(replacement)
+    return functools.partial(_turn_off, row, owner, replacement)
 
 
-def _turn_off(row):
+def _turn_off(row, owner, replacement):
+    """Restores a function, unless a patch of others hides ours, or another switch needs it."""
     with _lock:
-        count, undo = _switches.pop(row)
-        if count > 1:
-            _switches[row] = count - 1, undo
+        rest = _open[row]
+        place = rest.index(replacement)
+        del rest[place]
+        if not rest:
+            del _open[row]
+        held = vars(owner).get(row.name)
+        # A later switch may have lost its replacement, to a patch that ended.
+        if not _is_replacement(held) or held in rest or rest[place:]:
+            return
+        if _replaced[held] is None:
+            delattr(owner, row.name)
         else:
-            undo()
+            setattr(owner, row.name, _replaced[held])
 
 
 @autograph.marked
@@ -213,7 +286,9 @@ def use_fused_ops(only: Iterable[str] | None = None) -> contextlib.ExitStack:
 
     Replaces private functions of the libraries, such as the one behind `keras.losses.CTC`, by
     ones that call ours, or the original where ours does not fit. Models, what they compute,
-    and what they save stay the same, and files load without this package.
+    and what `save` writes stay the same, and its files load without this package. A SavedModel
+    that `model.export` writes contains the ops; a warning names the ways out. Files of other
+    formats contain originals, but for ONNX after `tfo.onnx.register`.
 
     >>> import keras, numpy as np, tensorflow_ops as tfo
     >>> labels = np.array([[1, 2, 2, 0], [3, 0, 0, 0]])
@@ -228,9 +303,11 @@ def use_fused_ops(only: Iterable[str] | None = None) -> contextlib.ExitStack:
 
     The page `keras` has the table of functions, and where results differ. Without `with`, the
     switch stays on until `close()` of the result is called. It is on in all threads: a function
-    is replaced as long as any switch that names it is open. A traced function keeps what it was
-    traced with: turn the switch on before `fit` and `predict`, or compile the model again.
-    Import `keras_hub` first: functions of modules that are not imported stay as they are.
+    is replaced as long as any switch that names it is open. A patch of the same function by
+    other code wins if it is later, and may end before or after the switch. A traced function
+    keeps what it was traced with: turn the switch on before `fit` and `predict`, or compile the
+    model again. Import `keras_hub` first: functions of modules that are not imported stay as they
+    are.
 
     Args:
       only: names of functions: "ctc_loss", "dot_product_attention", "slice_update",
@@ -262,28 +339,30 @@ def use_fused_ops(only: Iterable[str] | None = None) -> contextlib.ExitStack:
             raise ValueError(f"only names {name!r}, which Keras {keras.__version__} does not have")
         raise ValueError(f"only names {name!r} of keras_hub, which is not imported: import keras_hub first")
     with contextlib.ExitStack() as switch:
-        for row, owner in owners.items():
-            _turn_on(row, owner)
-            switch.callback(_turn_off, row)
+        for row, owner in (*owners.items(), (_EXPORT, keras.Model)):
+            switch.callback(_turn_on(row, owner))
         return switch.pop_all()
 
 
 @autograph.marked
-def fused_ops() -> dict[str, dict[str, int]]:
+def fused_ops() -> dict[str, FusedCalls]:
     """Returns how many calls `use_fused_ops` served: by our op ("fused"), and by the original.
 
     >>> import keras, numpy as np, tensorflow_ops as tfo
     >>> x = np.ones([1, 5, 2, 4], np.float32)
-    >>> with tfo.layers.use_fused_ops(["dot_product_attention"]):
+    >>> with tfo.layers.use_fused_ops():
     ...     y = keras.ops.dot_product_attention(x, x, x)
     ...     y = keras.ops.dot_product_attention(x, x, x, scale=keras.ops.array(0.5))
     >>> tfo.layers.fused_ops()
-    {'dot_product_attention': {'fused': 1, 'original': 1}}
+    {'dot_product_attention': {'fused': 1, 'original': 1, 'reasons': {'a tensor as scale': 1}}}
 
     Returns:
-      Calls by the name of each function that is replaced, since the first of the switches that
-      are open, or last were. A call in a graph counts once, when it is traced: 0 calls during
-      `fit` mean that the model calls another function, or was traced before.
+      Calls by the name of each function that was called, since the first of the switches that
+      are open, or last were. "reasons" is there if "original" is not 0, and counts these calls
+      by why the op does not fit. Calls for which there is no op, such as lookups of a quantized
+      ReversibleEmbedding, are not counted. A call in a graph counts once, when it is traced: a
+      name that is missing after `fit` means that the model calls another function, or was traced
+      before.
     """
     with _lock:
-        return {name: dict(calls) for name, calls in _calls.items()}
+        return copy.deepcopy(_calls)

@@ -1,10 +1,12 @@
 """Tests of tfo.layers.use_fused_ops: beside the functions of Keras that it replaces."""
 
 import contextlib
+import functools
 import itertools
 import os
 import sys
 import threading
+import time
 import types
 from unittest import mock
 
@@ -16,6 +18,7 @@ from keras.src import backend
 
 import tensorflow_ops as tfo
 
+_MINOR = int(keras.__version__.split(".")[1])
 _RNG = np.random.default_rng(0)
 
 
@@ -60,6 +63,52 @@ class AttentionTest(tf.test.TestCase, parameterized.TestCase):
         for one, other in zip(actual, expected, strict=True):
             self.assertAllClose(one, other, 1e-4, 1e-4)
 
+    @parameterized.product(
+        case=(
+            ("rows", np.arange(5)[:, np.newaxis] * np.ones(7) >= 2, {}),
+            ("queries", np.array([5, 2]).reshape(2, 1, 1, 1) > np.arange(5)[:, np.newaxis], {}),
+            ("examples", np.array([True, False])[:, np.newaxis, np.newaxis, np.newaxis], {}),
+            ("heads", np.arange(4)[:, np.newaxis, np.newaxis] > 1, {"bias": _normal(5, 7)}),
+            ("left padding", np.arange(7) > 2, {"is_causal": True}),
+            ("left padding of examples", np.arange(7) > np.array([6, 1])[:, np.newaxis, np.newaxis, np.newaxis],
+             {"is_causal": True, "bias": _normal(2, 4, 5, 7)}),
+        ),
+        queries=(5, 1),
+        wrap=("eager", "graph", "jit"),
+    )  # fmt: skip
+    def test_queries_without_keys(self, case, queries, wrap):
+        _, mask, options = case
+        mask = np.broadcast_to(mask, np.broadcast_shapes(mask.shape, (5, 1)))[..., :queries, :]
+        options = {key: x[..., :queries, :] if key == "bias" else x for key, x in options.items()}
+        tensors = [tf.constant(x) for x in (_QUERY[:, :queries], _KEY, _VALUE)]
+
+        def with_gradients(*tensors):
+            with tf.GradientTape() as tape:
+                tape.watch(tensors)
+                result = keras.ops.dot_product_attention(*tensors, mask=mask, **options)
+                loss = tf.reduce_sum(tf.sin(result))
+            return [result, *tape.gradient(loss, tensors)]
+
+        expected = with_gradients(*tensors)
+        if wrap != "eager":
+            spec = [tf.TensorSpec([None, queries if queries == 1 else None, 4, 3]), *[tf.TensorSpec([None] * 4)] * 2]
+            with_gradients = tf.function(with_gradients, spec, jit_compile=wrap == "jit")
+        with tfo.layers.use_fused_ops(["dot_product_attention"]):
+            actual = with_gradients(*tensors)
+            self.assertEqual(tfo.layers.fused_ops()["dot_product_attention"]["fused"], 1)
+        for one, other in zip(actual, expected, strict=True):
+            self.assertAllClose(one, other, 1e-5, 1e-5)
+
+    def test_means_of_shared_and_narrow_values(self):
+        mask = np.zeros([5, 7], bool)
+        for dtype, tolerance in (("float16", 1e-3), ("bfloat16", 1e-2), ("float64", 1e-12)):
+            query, key, value = (tf.cast(x, dtype) for x in (_QUERY, _KEY[:, :, :2], _VALUE[:, :, :2]))
+            with tfo.layers.use_fused_ops(["dot_product_attention"]):
+                actual = keras.ops.dot_product_attention(query, key, value, mask=mask)
+            mean = tf.cast(value, tf.float64).numpy().mean(1, keepdims=True).repeat(2, 2)
+            self.assertEqual(actual.dtype, dtype)
+            self.assertAllClose(tf.cast(actual, tf.float64), np.broadcast_to(mean, actual.shape), tolerance, tolerance)
+
     def test_heads_share_keys(self):
         with tfo.layers.use_fused_ops():
             actual = keras.ops.dot_product_attention(_QUERY, _KEY[:, :, :2], _VALUE[:, :, :2])
@@ -82,6 +131,78 @@ class AttentionTest(tf.test.TestCase, parameterized.TestCase):
         self.assertIn("TensorflowOps>Attention", _ops(function, *args))
         switch.close()
         self.assertNotIn("TensorflowOps>Attention", _ops(function, *args))
+
+    def _calls(self, call):
+        """Returns results without the switch and with it, and whether calls were fused."""
+        expected = call()
+        with tfo.layers.use_fused_ops(["dot_product_attention"]):
+            actual = call()
+            calls = tfo.layers.fused_ops().get("dot_product_attention", {"fused": 0})
+            return expected, actual, calls["fused"] > 0
+
+    @parameterized.product(
+        kind=("MultiHeadAttention", "GroupQueryAttention"),
+        options=(
+            {},
+            {"use_causal_mask": True},
+            {"attention_mask": np.tril(np.ones([6, 6], int), -1)},  # the first query has no key
+            {"query_mask": np.arange(6) < [[6], [3]], "value_mask": np.arange(6) < [[6], [3]]},
+        ),
+        in_graph=(False, True),
+    )
+    def test_dropout_of_no_training(self, kind, options, in_graph):
+        sizes = (4, 3) if kind == "MultiHeadAttention" else (3, 4, 2)
+        layer = getattr(keras.layers, kind)(*sizes, dropout=0.5, seed=1)
+        x = _normal(2, 6, 5)
+        layer(x, x)
+        wrap = (lambda f: tf.function(f, [tf.TensorSpec([None, None, 5])])) if in_graph else lambda f: f
+        expected, actual, is_fused = self._calls(lambda: wrap(lambda x: layer(x, x, **options))(tf.constant(x)))
+        self.assertEqual(is_fused, _MINOR >= 10 or not options)
+        self.assertAllClose(actual, expected, 1e-5, 1e-5)
+
+    def test_dropout_in_training(self):
+        x = tf.constant(_normal(2, 6, 5))
+        layer = keras.layers.MultiHeadAttention(4, 3, dropout=0.5, seed=1)
+        layer(x, x)
+
+        class Outer(keras.layers.Layer):  # without an argument, the training of the model is that of all layers
+            def call(self, x):
+                return layer._compute_attention(*[x[:, :, tf.newaxis]] * 3)[0]
+
+        outer = Outer()
+        model = keras.Sequential([outer])
+        model(x)
+
+        def dropped(call):
+            layer._dropout_layer.seed_generator.state.assign([1, 0])
+            return call()
+
+        for call in (lambda: layer(x, x, training=True), lambda: model(x, training=True)):
+            expected, actual, is_fused = self._calls(functools.partial(dropped, call))
+            self.assertFalse(is_fused)
+            self.assertAllEqual(actual, expected)
+        _, _, is_fused = self._calls(lambda: outer(x))
+        self.assertTrue(is_fused)
+
+    def test_scores_of_layers_with_dropout(self):
+        x = _normal(2, 6, 5)
+        layer = keras.layers.MultiHeadAttention(4, 3, dropout=0.5)
+        layer(x, x)
+        expected, actual, is_fused = self._calls(lambda: layer(x, x, return_attention_scores=True))
+        self.assertFalse(is_fused)
+        for one, other in zip(actual, expected, strict=True):
+            self.assertAllEqual(one, other)
+
+        class Probe(keras.layers.MultiHeadAttention):
+            def _compute_attention(self, *args, **kwargs):
+                output, self.scores = super()._compute_attention(*args, **kwargs)
+                return output, self.scores
+
+        probe = Probe(4, 3, dropout=0.5)
+        probe(x, x)
+        expected, actual, is_fused = self._calls(lambda: (probe(x, x), probe.scores)[1])
+        self.assertFalse(is_fused)
+        self.assertAllEqual(actual, expected)
 
     def test_flash_attention(self):
         layer = keras.layers.MultiHeadAttention(2, 3, flash_attention=True)
@@ -158,7 +279,18 @@ class CTCTest(tf.test.TestCase, parameterized.TestCase):
         expected = [keras.ops.ctc_loss(*args, 0), keras.ops.ctc_loss(*args, -2)]
         with tfo.layers.use_fused_ops():
             self.assertAllClose([keras.ops.ctc_loss(*args, 0), keras.ops.ctc_loss(*args, -2)], expected, 1e-5)
-            self.assertEqual(tfo.layers.fused_ops()["ctc_loss"], {"fused": 1, "original": 1})
+            calls = {"fused": 1, "original": 1, "reasons": {"mask_index=-2": 1}}
+            self.assertEqual(tfo.layers.fused_ops()["ctc_loss"], calls)
+
+    def test_labels_of_one_row(self):
+        lengths = np.array([2, 1, 2, 2]), np.array([9, 8, 7, 3])
+        args = [tf.constant(x) for x in (_LABELS[2:3, :2], _LOGITS, *lengths)]
+        expected = keras.ops.ctc_loss(*args)
+        specs = [None, None], [None, None, 5], [None], [None]
+        specs = [tf.TensorSpec(shape, x.dtype) for shape, x in zip(specs, args, strict=True)]
+        with tfo.layers.use_fused_ops(["ctc_loss"]):
+            self.assertAllClose(keras.ops.ctc_loss(*args), expected)
+            self.assertAllClose(tf.function(keras.ops.ctc_loss, specs)(*args), expected)
 
     def test_too_few_frames_have_a_finite_loss_and_no_gradient(self):
         logits = tf.constant(_LOGITS)
@@ -172,7 +304,6 @@ class CTCTest(tf.test.TestCase, parameterized.TestCase):
         self.assertGreater(np.abs(gradient[1]).max(), 0.1)
 
 
-_MINOR = int(keras.__version__.split(".")[1])
 _MODES = ("nearest", "wrap") + ("constant",) * (_MINOR > 10)  # the one of earlier releases fails
 
 
@@ -227,7 +358,8 @@ class WarpsTest(tf.test.TestCase, parameterized.TestCase):
         expected = [keras.ops.image.map_coordinates(*args) for args in calls]
         with tfo.layers.use_fused_ops():
             actual = [keras.ops.image.map_coordinates(*args) for args in calls]
-            self.assertEqual(tfo.layers.fused_ops()["map_coordinates"], {"fused": 1, "original": 4})
+            calls = tfo.layers.fused_ops()["map_coordinates"]
+            self.assertEqual((calls["fused"], calls["original"], sum(calls["reasons"].values())), (1, 4, 4))
             for args in ((plane, places[:2], 2), (plane, places[:2], 1, "grid-wrap"), (plane, places, 1)):
                 with self.assertRaises((NotImplementedError, ValueError, AttributeError)):
                     keras.ops.image.map_coordinates(*args)
@@ -269,13 +401,13 @@ class WarpsTest(tf.test.TestCase, parameterized.TestCase):
             self.assertEqual(tfo.layers.fused_ops(), {"elastic_transform": {"fused": 1, "original": 0}})
 
 
-class SliceUpdateTest(tf.test.TestCase):
-    def _is_keras(self, calls, original=0):
+class SliceUpdateTest(tf.test.TestCase, parameterized.TestCase):
+    def _is_keras(self, calls, original=0, free=0):
         expected = [keras.ops.slice_update(*args) for args in calls]
         with tfo.layers.use_fused_ops(["slice_update"]):
             actual = [keras.ops.slice_update(*args) for args in calls]
-            counts = {"fused": len(calls) - original, "original": original}
-            self.assertEqual(tfo.layers.fused_ops(), {"slice_update": counts})
+            counts = tfo.layers.fused_ops()["slice_update"]
+            self.assertEqual((counts["fused"], counts["original"]), (len(calls) - original - free, original))
         for one, other in zip(actual, expected, strict=True):
             self.assertEqual((one.dtype, one.shape), (other.dtype, other.shape))
             self.assertAllEqual(one, other)
@@ -305,7 +437,7 @@ class SliceUpdateTest(tf.test.TestCase):
             (cache, [tf.constant(1), tf.constant(2), 0], _normal(2, 1, 4)),
             (cache, [0, 0, 0], _normal(3, 5, 4)),
         ]
-        self._is_keras(calls, original=4)
+        self._is_keras(calls, original=3, free=1)
 
     def test_in_a_graph_with_a_gradient(self):
         @tf.function(
@@ -331,13 +463,69 @@ class SliceUpdateTest(tf.test.TestCase):
         self.assertAllEqual(d_rows, np.ones_like(rows))
         self.assertAllEqual(d_cache, np.repeat([1, 1, 1, 0, 1], 6).reshape(1, 5, 2, 3) * np.ones_like(cache))
 
+    @parameterized.parameters(None, True)
+    def test_batches_of_unknown_sizes(self, jit_compile):
+        @tf.function(
+            input_signature=[
+                tf.TensorSpec([None, 5, 3]),
+                tf.TensorSpec([None, 2, 3]),
+                tf.TensorSpec([None, 5, 1]),
+                tf.TensorSpec([], tf.int32),
+            ],
+            jit_compile=jit_compile,
+        )
+        def updated(cache, rows, columns, at):
+            with tf.GradientTape() as tape:
+                tape.watch([cache, rows])
+                y = keras.ops.slice_update(cache, [0, at, 0], rows)
+                y = keras.ops.slice_update(y, [0, 0, 2], columns)
+                loss = tf.reduce_sum(y * y)
+            return y, *tape.gradient(loss, [cache, rows])
+
+        cache = _normal(4, 5, 3)
+        with tfo.layers.use_fused_ops(["slice_update"]):
+            for examples, columns in ((4, 4), (2, 4), (4, 1), (0, 0)):
+                rows, columns = _normal(examples, 2, 3), _normal(columns, 5, 1)
+                for at, place in ((1, 1), (9, 3), (-2, 0)):
+                    y, d_cache, d_rows = updated(cache, rows, columns, at)
+                    expected = cache.copy()
+                    expected[:examples, place : place + 2] = rows
+                    expected[: len(columns), :, 2:] = columns
+                    self.assertAllEqual(y, expected)
+                    is_kept = np.ones_like(cache)
+                    is_kept[:examples, place : place + 2] = 0
+                    is_kept[: len(columns), :, 2:] = 0
+                    self.assertAllClose(d_cache, 2 * cache * is_kept)
+                    is_kept = np.ones_like(rows)
+                    is_kept[: len(columns), :, 2:] = 0
+                    self.assertAllClose(d_rows, 2 * rows * is_kept)
+            self.assertEqual(tfo.layers.fused_ops(), {"slice_update": {"fused": 2, "original": 0}})
+
+    def test_loops_with_batches_of_unknown_size_copy_no_cache(self):
+        @tf.function(input_signature=[tf.TensorSpec([None, 4096, 256]), tf.TensorSpec([None, 1, 256])])
+        def filled(cache, rows):
+            def step(i, cache):
+                return i + 1, keras.ops.slice_update(cache, [0, i, 0], rows)
+
+            return tf.while_loop(lambda i, _: i < 4096, step, [0, cache * 2])[1]
+
+        cache, rows = tf.ones([4, 4096, 256]), tf.zeros([4, 1, 256])
+        with tfo.layers.use_fused_ops(["slice_update"]):
+            filled(cache, rows)
+            start = time.process_time()
+            y = filled(cache, rows)
+            seconds = time.process_time() - start
+        self.assertAllEqual(y, tf.zeros_like(y))
+        # Each copy is of 16 MiB, and all are 64 GiB.
+        self.assertLess(seconds, 4)
+
 
 class RecurrentTest(tf.test.TestCase, parameterized.TestCase):
-    def _results(self, layer, x, mask, training=False):
+    def _results(self, layer, x, mask, **options):
         """Returns results of the layer and gradients to inputs and weights."""
         with tf.GradientTape() as tape:
             tape.watch(x)
-            results = tf.nest.flatten(layer(x, mask=mask, training=training))
+            results = tf.nest.flatten(layer(x, mask=mask, **options))
             loss = sum(tf.reduce_sum(tf.sin(tf.cast(y, tf.float32) + i)) for i, y in enumerate(results))
         return results, tape.gradient(loss, [x, *(v.value for v in layer.trainable_variables)])
 
@@ -385,6 +573,39 @@ class RecurrentTest(tf.test.TestCase, parameterized.TestCase):
             self.assertEqual((actual.dtype, actual.shape), (expected.dtype, expected.shape))
             self.assertAllClose(actual, expected, *([0.1, 0.1] if is_narrow else [1e-4, 1e-5]))
 
+    @parameterized.product(kind=("LSTM", "GRU"), in_graph=(False, True))
+    def test_masks_and_states_of_one_row(self, kind, in_graph):
+        x, mask = tf.constant(_normal(3, 6, 2)), tf.constant([[True, False, True, True, False, True]])
+        layer = getattr(keras.layers, kind)(4, return_sequences=True, return_state=True)
+        states = [tf.constant(_normal(1, 4)) for _ in range(2 if kind == "LSTM" else 1)]
+        all_states = [tf.repeat(state, 3, axis=0) for state in states]
+        expected = self._results(layer, x, tf.repeat(mask, 3, axis=0), initial_state=all_states)
+
+        def call(x, mask, states):
+            return self._results(layer, x, mask, initial_state=states)
+
+        if in_graph:
+            specs = tf.TensorSpec([None, None, 2]), tf.TensorSpec([None, None], tf.bool)
+            call = tf.function(call, [*specs, [tf.TensorSpec([None, 4])] * len(states)])
+        op = kind.lower()
+        with tfo.layers.use_fused_ops([op]):
+            for masks, of_states in ((mask, states), (tf.repeat(mask, 3, 0), states), (mask, all_states)):
+                actual = call(x, masks, of_states)
+                for one, other in zip(*map(tf.nest.flatten, (actual, expected)), strict=True):
+                    self.assertAllClose(one, other, 1e-5, 1e-5)
+            self.assertEqual(tfo.layers.fused_ops(), {op: {"fused": 1 if in_graph else 3, "original": 0}})
+
+    @parameterized.parameters("LSTM", "GRU")
+    def test_more_states_than_inputs_are_those_of_keras(self, kind):
+        layer = getattr(keras.layers, kind)(4)
+        states = [tf.constant(_normal(3, 4)) for _ in range(2 if kind == "LSTM" else 1)]
+        x = _normal(1, 6, 2)
+        expected = layer(x, initial_state=states)
+        with tfo.layers.use_fused_ops([kind.lower()]):
+            self.assertAllClose(layer(x, initial_state=states), expected)
+            with self.assertRaises(tf.errors.InvalidArgumentError):
+                layer(_normal(2, 6, 2), initial_state=states)
+
     @parameterized.parameters("LSTM", "GRU")
     def test_falls_back_to_keras(self, kind):
         x, create = _normal(2, 4, 3), getattr(keras.layers, kind)
@@ -402,7 +623,9 @@ class RecurrentTest(tf.test.TestCase, parameterized.TestCase):
             actual = [layer(inputs) for layer, inputs in calls]
             # A mask of dropout for each gate.
             create(5, dropout=0.5, implementation=1, use_cudnn=False)(x, training=True)
-            self.assertEqual(tfo.layers.fused_ops(), {op: {"fused": 0, "original": 6}})
+            calls = tfo.layers.fused_ops()[op]
+            self.assertEqual((calls["fused"], calls["original"]), (0, 6))
+            self.assertEqual(calls["reasons"]["recurrent_dropout"], 1)
         for one, other in zip(actual, expected, strict=True):
             self.assertAllClose(one, other)
 
@@ -518,6 +741,8 @@ class SwitchTest(tf.test.TestCase):
         original = backend.nn.ctc_loss
         with tfo.layers.use_fused_ops(only=("dot_product_attention",)):
             self.assertIs(backend.nn.ctc_loss, original)
+            self.assertEqual(tfo.layers.fused_ops(), {})
+            keras.ops.dot_product_attention(_QUERY, _KEY, _VALUE)
             self.assertEqual(list(tfo.layers.fused_ops()), ["dot_product_attention"])
 
     def test_functions_of_later_backends(self):

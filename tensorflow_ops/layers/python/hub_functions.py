@@ -1,6 +1,6 @@
 """What functions of keras-hub compute, by ops of this package: for the switch.
 
-Each takes the original and its arguments, and returns NotImplemented where they do not fit.
+Each takes the original and its arguments, and returns Original(reason) where they do not fit.
 """
 
 import numpy as np
@@ -9,6 +9,7 @@ import tensorflow as tf
 from tensorflow_ops.core.python import arguments
 from tensorflow_ops.detection.python.ops import assignment
 from tensorflow_ops.detection.python.ops.roi_align import roi_align as fused_roi_align
+from tensorflow_ops.layers.python.original import Original
 from tensorflow_ops.nn.python.ops import deformable_attention
 
 
@@ -28,8 +29,12 @@ def multi_scale_deformable_attention(
     del original, dynamic_spatial_shapes, slice_sizes, num_queries
     is_known = spatial_shapes is not None and len(spatial_shapes) == num_levels
     value, locations, weights = map(tf.convert_to_tensor, (value, sampling_locations, attention_weights))
-    if method != "default" or not is_known or locations.shape.rank != 5 or value.dtype not in arguments.FLOAT_DTYPES:
-        return NotImplemented
+    if method != "default":
+        return Original(f'decoder_method="{method}"')
+    if not is_known or locations.shape.rank != 5:
+        return Original("unknown shapes")
+    if value.dtype not in arguments.FLOAT_DTYPES:
+        return Original(f"{value.dtype.name} values")
     return deformable_attention.multiscale_deformable_attention(
         value, spatial_shapes, locations, weights, num_points=list(num_points)
     )
@@ -39,11 +44,11 @@ def roi_align(original, feature_maps, rois, output_size, height, width, hidden_d
     del original, height, width, hidden_dim
     features, rois = map(tf.convert_to_tensor, (feature_maps, rois))
     if features.dtype not in arguments.FLOAT_DTYPES:
-        return NotImplemented
+        return Original(f"{features.dtype.name} features")
     return fused_roi_align(
         features,
         tf.cast(rois[:, 1:], tf.float32),
-        tf.cast(rois[:, 0], tf.int32),
+        tf.cast(rois[:, 0], tf.int32),  # fits: the original casts, too
         output_size,
         spatial_scale=spatial_scale,
         aligned=aligned,
@@ -53,9 +58,10 @@ def roi_align(original, feature_maps, rois, output_size, height, width, hidden_d
 def hungarian_assignment(original, cost_matrix, num_queries):
     del original
     costs = tf.convert_to_tensor(cost_matrix)
-    fits = costs.shape.rank == 2 and costs.shape[0] in (None, num_queries)
-    if not fits or costs.dtype not in arguments.FLOAT_DTYPES:
-        return NotImplemented
+    if costs.shape.rank != 2 or costs.shape[0] not in (None, num_queries):
+        return Original("costs that are not [num_queries, ...]")
+    if costs.dtype not in arguments.FLOAT_DTYPES:
+        return Original(f"{costs.dtype.name} costs")
     # Columns of 1e9 are padding.
     columns = assignment.linear_sum_assignment(tf.where(costs < 1e9, costs, np.inf)).columns
     return tf.range(num_queries), tf.maximum(columns, 0), columns >= 0

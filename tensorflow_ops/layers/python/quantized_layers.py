@@ -1,26 +1,51 @@
 """What layers of Keras compute with weights of 8 and 4 bits, by quantized_matmul: methods for the switch.
 
-Each takes the original method, the layer, and the method's arguments, and returns NotImplemented where it does not fit.
+Each takes the original method, the layer, and the method's arguments, and returns Original(reason) where it does not
+fit.
 """
+
+import inspect
 
 import keras
 import tensorflow as tf
 
 from tensorflow_ops.core.python import arguments
+from tensorflow_ops.layers.python.original import Original
 from tensorflow_ops.nn.python.ops.quantized_matmul import quantized_matmul
 
 
-def _fits(layer, inputs):
-    return not getattr(layer, "lora_enabled", False) and inputs.dtype in arguments.FLOAT_DTYPES
+def _misfit(layer, inputs):
+    """Returns Original where the layer fits in no mode; else None."""
+    if tf.config.list_logical_devices("GPU"):
+        return Original("GPU")  # Keras's unpacked products are faster there
+    if getattr(layer, "lora_enabled", False):
+        return Original("LoRA")
+    if inputs.shape.rank is None:
+        return Original("an unknown rank")
+    return None if inputs.dtype in arguments.FLOAT_DTYPES else Original(f"{inputs.dtype.name} inputs")
 
 
-def _rounding(layer):
-    """Returns the option activation_bits, or NotImplemented for a quantizer that rounds in another way."""
+# Since Keras 3.13, layers tell the quantizer their axes; ReversibleEmbedding does not.
+_CALL_HAS_AXES = "axis" in inspect.signature(keras.quantizers.AbsMaxQuantizer.__call__).parameters
+
+
+def _rounding(layer, rank, count=1, call_has_axes=_CALL_HAS_AXES):
+    """Returns the option activation_bits for the last `count` axes; Original for a quantizer that rounds otherwise."""
     quantizer = layer.inputs_quantizer
     if quantizer is None:
         return None
-    is_default = type(quantizer) is keras.quantizers.AbsMaxQuantizer and quantizer.epsilon == 1e-7
-    return 8 if is_default and tuple(quantizer.value_range) == (-127, 127) else NotImplemented
+    fits = (
+        type(quantizer) is keras.quantizers.AbsMaxQuantizer
+        and quantizer.epsilon == 1e-7
+        and tuple(quantizer.value_range) == (-127, 127)
+        and quantizer.output_dtype == "int8"
+    )
+    if not fits:
+        return Original("another quantizer of inputs")
+    if not call_has_axes and quantizer.axis is not None:
+        if {axis % rank for axis in quantizer.axis} != set(range(rank - count, rank)):
+            return Original("another quantizer of inputs")
+    return 8
 
 
 def _reciprocal(scale):
@@ -52,18 +77,29 @@ def _finished(layer, outputs):
     return outputs if layer.activation is None else layer.activation(outputs)
 
 
-def _weights(layer, mode):
-    """Returns the options of a Dense or EinsumDense layer's weights [rows, columns], or NotImplemented."""
+def _weights(layer, mode, inputs, count=1):
+    """Returns the options of a Dense or EinsumDense layer's weights [rows, columns], or Original.
+
+    The product sums the last `count` axes of inputs.
+    """
+    misfit = _misfit(layer, inputs)
+    if misfit:
+        return misfit
+    dtypes = {inputs.dtype.name, tf.convert_to_tensor(layer.kernel_scale).dtype.name}
+    if dtypes != {layer.compute_dtype}:  # Keras's product then has one of three dtypes
+        return Original("inputs without autocast")
     block_size = getattr(layer, "_int4_block_size", None)
     if mode in ("gptq", "awq"):
         is_calibrated = getattr(layer, f"is_{mode}_calibrated", False)
-        # A column alone would be as long packed as unpacked.
-        return _calibrated(layer) if is_calibrated and layer.kernel_scale.shape[0] > 1 else NotImplemented
+        if not is_calibrated:
+            return Original("weights that are not calibrated")
+        # It would be as long packed as unpacked.
+        return _calibrated(layer) if layer.kernel_scale.shape[0] > 1 else Original("a column alone")
     if mode == "int4" and block_size not in (None, -1):
         return {"kernel": layer._kernel, "bits": 4, **_grouped(layer, block_size)}
-    rounding = _rounding(layer)
-    if rounding is NotImplemented:
-        return NotImplemented
+    rounding = _rounding(layer, inputs.shape.rank, count)
+    if isinstance(rounding, Original):
+        return rounding
     options = {"kernel": layer._kernel, "scale": _reciprocal(layer.kernel_scale), "activation_bits": rounding}
     if mode == "int4":
         # Until Keras 3.13, two numbers of a byte are of neighboring rows.
@@ -73,9 +109,12 @@ def _weights(layer, mode):
 
 
 def _product(layer, mode, inputs, options):
-    if mode == "awq":
-        inputs /= tf.cast(layer.awq_scales, inputs.dtype)
-    return quantized_matmul(inputs, **options)
+    if mode != "awq":
+        return quantized_matmul(inputs, **options)
+    # In float32: quotients with Keras's smallest scale, 1e-4, may be too large for float16.
+    dtype = arguments.at_least_float32(inputs.dtype)
+    outputs = quantized_matmul(tf.cast(inputs, dtype) / tf.cast(layer.awq_scales, dtype), **options)
+    return tf.cast(outputs, inputs.dtype)
 
 
 def dense(mode):
@@ -84,9 +123,9 @@ def dense(mode):
     def call(original, layer, inputs, training=None):
         del original, training
         inputs = tf.convert_to_tensor(inputs)
-        options = _weights(layer, mode) if _fits(layer, inputs) else NotImplemented
-        if options is NotImplemented:
-            return NotImplemented
+        options = _weights(layer, mode, inputs)
+        if isinstance(options, Original):
+            return options
         return _finished(layer, _product(layer, mode, inputs, options))
 
     return call
@@ -108,16 +147,18 @@ def einsum_dense(mode):
         del original, training
         inputs = tf.convert_to_tensor(inputs)
         count = _summed_axes(layer.equation)
-        options = _weights(layer, mode) if count and _fits(layer, inputs) else NotImplemented
-        if options is NotImplemented:
-            return NotImplemented
+        if not count:
+            return Original("an equation that is no product of flattened matrices")
+        options = _weights(layer, mode, inputs, count)
+        if isinstance(options, Original):
+            return options
         shape = tuple(getattr(layer, "original_kernel_shape", None) or layer._kernel.shape)
         if options.get("packed_axis") == 0:
             if count > 1 or layer._int4_pack_axis != 0:
-                return NotImplemented
+                return Original("int4 that sums two axes")
             shape = (layer._orig_length_along_pack_axis, *layer._kernel.shape[1:])
         elif mode in ("gptq", "awq") and layer.g_idx.shape[0] != _size(shape[:count]):
-            return NotImplemented  # Keras takes other axes for rows
+            return Original("other axes of rows")
         if mode == "int8" or options.get("packed_axis") == 0:
             kernel = tf.convert_to_tensor(options["kernel"])
             rows = _size(kernel.shape[:count])
@@ -141,22 +182,32 @@ def reversible_embedding(mode):
 
     def call(original, layer, inputs, reverse=False):
         del original
+        if not reverse:
+            return Original("")  # a lookup
         inputs = tf.convert_to_tensor(inputs)
-        rounding = _rounding(layer)
-        if not reverse or rounding is NotImplemented or not _fits(layer, inputs):
-            return NotImplemented
+        rounding = _misfit(layer, inputs) or _rounding(layer, inputs.shape.rank, call_has_axes=False)
+        if isinstance(rounding, Original):
+            return rounding
         prefix = "embeddings" if layer.tie_weights else "reverse_embeddings"
         kernel = layer._embeddings if layer.tie_weights else layer.reverse_embeddings
         scale = getattr(layer, f"{prefix}_scale")
         options = {"transposed": layer.tie_weights, "activation_bits": rounding}
         block_size = getattr(layer, "_int4_block_size", None)
+        is_grouped = mode == "int4" and block_size not in (None, -1)
+        # Keras does not cast the inputs: its result has the widest of these dtypes.
+        own, *dtypes = inputs.dtype.name, layer.compute_dtype, tf.convert_to_tensor(scale).dtype.name
+        dtype = keras.backend.result_type(*dtypes, *([own] if rounding or is_grouped else []))
+        wide = keras.backend.result_type(own, dtype)
+        if rounding and wide != own:
+            return Original(f"{own} inputs of a {dtype} result")
+        inputs = tf.cast(inputs, wide)
         if mode == "int4":
             options.update(bits=4, packed_axis=1 if layer.tie_weights else 0)
-        if mode == "int4" and block_size not in (None, -1):
+        if is_grouped:
             options.update(scale=scale, zero=getattr(layer, f"{prefix}_zero"), block_size=block_size)
         else:
             options["scale"] = _reciprocal(scale)
-        logits = quantized_matmul(inputs, kernel, **options)
+        logits = tf.cast(quantized_matmul(inputs, kernel, **options), dtype)
         if layer.logit_soft_cap is not None:
             logits = keras.ops.tanh(logits / layer.logit_soft_cap) * layer.logit_soft_cap
         return logits

@@ -1,6 +1,8 @@
 """Tests of Keras's layers with weights of 8 and 4 bits under tfo.layers.use_fused_ops, beside the layers alone."""
 
 import os
+import unittest
+from unittest import mock
 
 import keras
 import numpy as np
@@ -27,7 +29,7 @@ def _build(layer, x):
 
 
 class QuantizedLayersTest(tf.test.TestCase, parameterized.TestCase):
-    def _is_keras(self, layer, x, served=True, with_gradient=True, **options):
+    def _is_keras(self, layer, x, served=True, with_gradient=True, tolerances=(1e-5, 1e-4), **options):
         """Compares outputs, and gradients to inputs."""
 
         def run():
@@ -39,13 +41,14 @@ class QuantizedLayersTest(tf.test.TestCase, parameterized.TestCase):
         expected = run()
         with tfo.layers.use_fused_ops(["quantized_matmul"]):
             actual = run()
-            calls = {"fused": int(served), "original": int(not served)}
-            self.assertEqual(tfo.layers.fused_ops(), {"quantized_matmul": calls})
-            in_graph = tf.function(lambda x: layer(x, **options), input_signature=[tf.TensorSpec([None, *x.shape[1:]])])
-            self.assertAllClose(in_graph(x), expected[0], 1e-5, 1e-4)
+            calls = tfo.layers.fused_ops().get("quantized_matmul", {"fused": 0})
+            self.assertEqual(calls["fused"], served)
+            spec = tf.TensorSpec([None, *x.shape[1:]], x.dtype)
+            in_graph = tf.function(lambda x: layer(x, **options), input_signature=[spec])(x)
         self.assertEqual((actual[0].shape, actual[0].dtype), (expected[0].shape, expected[0].dtype))
-        for one, other in zip(actual, expected, strict=True):
-            self.assertAllClose(one, other, 1e-5, 1e-4)
+        for one, other in zip([*actual, in_graph], [*expected, expected[0]], strict=True):
+            one, other = (tf.cast(y, tf.float64) for y in (one, other))
+            self.assertAllClose(one, other, *tolerances)
 
     @parameterized.product(mode=_MODES, units=(1, 6, 7))
     def test_dense(self, mode, units):
@@ -85,6 +88,64 @@ class QuantizedLayersTest(tf.test.TestCase, parameterized.TestCase):
         self._is_keras(layer, _normal(2, 3, 9), with_gradient=False, reverse=True)
         with tfo.layers.use_fused_ops():
             self.assertEqual(layer(ids).shape, [1, 2, 9])
+
+    @parameterized.product(
+        case=(("int8", True), ("int8", False), ("int4", True), ("int4", False), ("int4", False, 8)),
+        policy=("float32", "mixed_bfloat16", "float64"),
+        dtype=("float32", "bfloat16", "float64"),
+    )
+    def test_dtypes_of_layers_that_cast_no_inputs(self, case, policy, dtype):
+        mode, rounds, *block_size = case
+        if not hasattr(keras.layers, "ReversibleEmbedding") or (_MINOR < 14 and not rounds):
+            self.skipTest("not in this Keras")
+        config = None
+        if _MINOR >= 14:
+            quantizer = keras.quantizers.AbsMaxQuantizer() if rounds else None
+            options = {"block_size": block_size[0] if block_size else None} if mode == "int4" else {}
+            kind = {"int8": "Int8QuantizationConfig", "int4": "Int4QuantizationConfig"}[mode]
+            config = getattr(keras.quantizers, kind)(activation_quantizer=quantizer, **options)
+        x = tf.cast(_normal(2, 3, 16), dtype)
+        tolerances = (1e-5, 1e-4) if "b" not in policy + dtype else (2e-2, 2e-2)
+        for layer in (
+            keras.layers.ReversibleEmbedding(11, 16, dtype=policy),
+            keras.layers.ReversibleEmbedding(11, 16, tie_weights=False, dtype=policy),
+            keras.layers.Dense(11, autocast=False, dtype=policy),
+            keras.layers.EinsumDense("abc,cd->abd", (None, 11), autocast=False, dtype=policy),
+        ):
+            is_embedding = isinstance(layer, keras.layers.ReversibleEmbedding)
+            layer.build([None] if is_embedding else x.shape)
+            layer.quantize(mode, config=config) if config else layer.quantize(mode)
+            call_options = {"reverse": True} if is_embedding else {}
+            y = layer(x, **call_options)
+            with tfo.layers.use_fused_ops(["quantized_matmul"]):
+                actual = layer(x, **call_options)
+                if is_embedding and dtype == y.dtype.name:
+                    self.assertEqual(tfo.layers.fused_ops()["quantized_matmul"]["fused"], 1)
+            self.assertEqual(actual.dtype, y.dtype)
+            self.assertAllClose(*(tf.cast(x, tf.float64) for x in (actual, y)), *tolerances)
+
+    def test_axes_of_quantizers(self):
+        if not hasattr(keras.layers, "ReversibleEmbedding"):
+            self.skipTest("not in this Keras")
+        x = _normal(2, 3, 16)
+        for axis, is_last in ((-1, True), (2, True), ((0, 1), False), (0, False), ((0, 1, 2), False)):
+            layer = keras.layers.ReversibleEmbedding(11, 16)
+            layer.build([None])
+            layer.quantize("int8")
+            layer.inputs_quantizer = keras.quantizers.AbsMaxQuantizer(axis=axis)
+            if axis == (0, 1, 2) or is_last:
+                self._is_keras(layer, x, served=is_last, with_gradient=False, reverse=True)
+            else:
+                with tfo.layers.use_fused_ops(), self.assertRaises(tf.errors.InvalidArgumentError):
+                    layer(x, reverse=True)
+
+    @parameterized.parameters(*((mode,) for mode in _MODES))
+    def test_gpus_have_faster_products(self, mode):
+        x = _normal(2, 16)
+        layer = _build(keras.layers.Dense(6), x)
+        layer.quantize(mode)
+        with mock.patch.object(tf.config, "list_logical_devices", lambda kind=None: ["GPU:0"]):
+            self._is_keras(layer, x, served=False)
 
     def test_calls_the_original(self):
         x = _normal(2, 9)
@@ -131,6 +192,21 @@ class QuantizedLayersTest(tf.test.TestCase, parameterized.TestCase):
             if mode == "awq":
                 layer.awq_scales.assign(_RNG.uniform(0.5, 2, 24))
             self._is_keras(layer, x)
+
+    @unittest.skipUnless(hasattr(keras.quantizers, "AWQConfig"), "not in this Keras")
+    def test_small_scales_of_awq_in_float16(self):
+        layer = _build(keras.layers.Dense(5, dtype="float16"), x := tf.constant([[10.0] * 24], tf.float16))
+        layer.quantize("awq", config=keras.quantizers.AWQConfig(dataset=["text"], tokenizer=None, group_size=8))
+        layer.is_awq_calibrated = True
+        layer.quantized_kernel.assign(_RNG.integers(0, 256, layer.quantized_kernel.shape))
+        layer.kernel_scale.assign(np.full([5, 3], 1e-3))
+        layer.kernel_zero.assign(np.full([5, 3], 7))
+        layer.awq_scales.assign([1e-4] + [1] * 23)
+        expected = layer(x)
+        with tfo.layers.use_fused_ops():
+            y = layer(x)
+        self.assertEqual(y.dtype, tf.float16)
+        self.assertAllClose(y, expected, 5e-3)
 
     def test_a_model_is_saved_without_us(self):
         x = _normal(4, 12)

@@ -1,6 +1,6 @@
 """What Keras's recurrent layers compute, by ops of this package: for the switch.
 
-Each takes the original and its arguments, and returns NotImplemented where they do not fit.
+Each takes the original and its arguments, and returns Original(reason) where they do not fit.
 """
 
 import functools
@@ -10,9 +10,23 @@ import keras
 import tensorflow as tf
 
 from tensorflow_ops.core.python import arguments
+from tensorflow_ops.layers.python.original import Original
 from tensorflow_ops.nn.python.ops import recurrent
 from tensorflow_ops.nn.python.ops.gru import gru as fused_gru
 from tensorflow_ops.nn.python.ops.lstm import lstm as fused_lstm
+
+
+def _for_all(inputs, tensor):
+    """Returns a tensor of all examples of inputs, which Keras also takes of one; None if it has other examples."""
+    batch, size = inputs.shape[0], tensor.shape[0]
+    if size == batch and size is not None:
+        return tensor
+    if None not in (batch, size) and size != 1:
+        return None
+    count = tf.where(tf.equal(tf.shape(tensor)[0], 1), tf.shape(inputs)[0], 1)
+    repeated = tf.tile(tensor, [count] + [1] * (tensor.shape.rank - 1))
+    repeated.set_shape([batch if size == 1 else None, *tensor.shape[1:]])
+    return repeated
 
 
 def _layer(function, original, layer, sequences, initial_state, mask, training=False, **options):
@@ -21,19 +35,39 @@ def _layer(function, original, layer, sequences, initial_state, mask, training=F
     names = {getattr(keras.activations, name): name for name in get_args(recurrent.Activation)}
     activations = [names.get(of) for of in (layer.activation, layer.recurrent_activation)]
     mask = mask[0] if isinstance(mask, list | tuple) else mask
-    fits = None not in activations and sequences.shape.rank == 3 and (mask is None or mask.shape.rank == 2)
-    # Unrolled, Keras masks the outputs of a layer that goes backward by other steps. cuDNN is faster than ours.
-    if layer.unroll or layer.use_cudnn is True or tf.config.list_logical_devices("GPU"):
-        return NotImplemented
+    # cuDNN is faster than ours.
+    if tf.config.list_logical_devices("GPU"):
+        return Original("GPU")
+    if layer.use_cudnn is True:
+        return Original("use_cudnn=True")
+    # Keras masks the outputs of a layer that goes backward by other steps.
+    if layer.unroll:
+        return Original("unroll=True")
+    if layer.recurrent_dropout:
+        return Original("recurrent_dropout")
+    if None in activations:
+        return Original("another activation")
     inputs = tf.convert_to_tensor(sequences)
-    if not fits or layer.recurrent_dropout or inputs.dtype not in arguments.FLOAT_DTYPES:
-        return NotImplemented
+    if inputs.dtype not in arguments.FLOAT_DTYPES:
+        return Original(f"{inputs.dtype.name} inputs")
+    if inputs.shape.rank != 3:
+        return Original("inputs of another rank")
+    if mask is not None:
+        mask = tf.cast(mask, tf.bool)
+        is_mask = mask.shape.rank == 2 and mask.shape[1:].is_compatible_with(inputs.shape[1:2])
+        mask = _for_all(inputs, mask) if is_mask else None
+        if mask is None:
+            return Original("a mask of another shape")
+    states = [tf.convert_to_tensor(x) for x in tf.nest.flatten(initial_state)]
+    states = [_for_all(inputs, x) if x.shape.rank == 2 else None for x in states]
+    if any(x is None for x in states):
+        return Original("states of another shape")
+    initial_state = tf.nest.pack_sequence_as(initial_state, states)
     if training and layer.dropout:
         kept = layer.cell.get_dropout_mask(inputs[:, 0])
-        if isinstance(kept, list):  # of each gate: implementation=1
-            return NotImplemented
+        if isinstance(kept, list):
+            return Original("dropout with implementation=1")
         inputs *= kept[:, tf.newaxis]
-    mask = None if mask is None else tf.cast(mask, tf.bool)
     cell = layer.cell
     weights = (x if x is None else tf.convert_to_tensor(x) for x in (cell.kernel, cell.recurrent_kernel, cell.bias))
     outputs, *states = function(

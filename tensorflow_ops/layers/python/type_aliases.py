@@ -1,7 +1,9 @@
 """Types of the arguments of layers."""
 
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import Any
+
+from typing_extensions import TypeAliasType
 
 # Values that keras.initializers.get, keras.activations.get and their like accept.
-Identifier: TypeAlias = str | dict[str, Any] | Callable[..., Any] | None
+Identifier = TypeAliasType("Identifier", str | dict[str, Any] | Callable[..., Any] | None)

@@ -51,7 +51,7 @@ class _SequenceLoss(_ExampleLoss):
         mask = getattr(y_pred, "_keras_mask", None)
         logits = self._logits(y_pred)
         if ragged.is_ragged_or_sparse(y_true):
-            labels, label_lengths = tf.cast(y_true, tf.int64), None
+            labels, label_lengths = _whole(y_true), None
         else:
             labels, label_lengths = self._labels(y_true, logits)
         if mask is None:
@@ -62,10 +62,19 @@ class _SequenceLoss(_ExampleLoss):
 
     def _labels(self, y_true, logits):
         """Returns labels and their lengths, without padding. A blank before a label counts: the op refuses it."""
-        labels = ragged.label_rows("y_true", tf.cast(arguments.dense_tensor("y_true", y_true), tf.int64))
+        labels = ragged.label_rows("y_true", _whole(y_true))
         labels = ragged.in_front(labels, labels >= 0)
-        blank = tf.cast(sequence_arguments.blank_class(self.blank_index, logits), tf.int64)
+        blank = tf.cast(sequence_arguments.blank_class(self.blank_index, logits), tf.int64)  # fits: a class
         return labels, ragged.lengths_to_last((labels >= 0) & tf.not_equal(labels, blank))
+
+
+def _whole(y_true):
+    """Returns labels as int64. Raises ValueError."""
+    if isinstance(y_true, tf.RaggedTensor):
+        return y_true.with_flat_values(_whole(y_true.flat_values))
+    if isinstance(y_true, tf.SparseTensor):
+        return y_true.with_values(_whole(y_true.values))
+    return arguments.whole_numbers("y_true", arguments.dense_tensor("y_true", y_true), tf.int64)
 
 
 def _frames(logits, mask):
@@ -226,9 +235,9 @@ class CRF(_ExampleLoss):
     def call(self, y_true, y_pred):
         """Returns the loss of each example."""
         if ragged.is_ragged_or_sparse(y_true):
-            labels = tf.cast(y_true, tf.int64)
+            labels = _whole(y_true)
         else:
-            labels = ragged.label_rows("y_true", tf.cast(arguments.dense_tensor("y_true", y_true), tf.int64))
+            labels = ragged.label_rows("y_true", _whole(y_true))
         layer, logits = _crf_of(y_pred), self._logits(y_pred)
         if layer is None:
             return tf.zeros(tf.shape(logits)[:1], self.dtype)

@@ -92,7 +92,7 @@ class SparseSoftmaxCrossEntropy(op_loss.RowLoss):
         logits = self._logits(y_pred)
         labels = arguments.dense_tensor("y_true", y_true)
         if not labels.dtype.is_integer:
-            labels = tf.cast(labels, tf.int64)
+            labels = arguments.whole_numbers("y_true", labels, tf.int64)
         rank = labels.shape.rank or 0
         if rank == logits.shape.rank and -rank <= self.axis < rank and labels.shape[self.axis] in (1, None):
             labels = tf.squeeze(labels, self.axis)
@@ -107,6 +107,7 @@ class SparseSoftmaxCrossEntropy(op_loss.RowLoss):
             axis=self.axis,
         )
         if self.ignore_index is not None:
+            # fits: the op takes no uint64
             losses._keras_mask = tf.not_equal(tf.cast(labels, tf.int64), self.ignore_index)
         return losses
 

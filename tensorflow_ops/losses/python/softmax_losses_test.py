@@ -98,6 +98,11 @@ class SparseTest(tf.test.TestCase, parameterized.TestCase):
         with self.assertRaisesRegex(tf.errors.InvalidArgumentError, rf"labels\[0\] is {label}"):
             tfo.losses.SparseSoftmaxCrossEntropy()(np.array([label]), np.zeros([1, 3], np.float32))
 
+    def test_labels_are_whole(self):
+        for loss in (tfo.losses.SparseSoftmaxCrossEntropy(), tf.function(tfo.losses.SparseSoftmaxCrossEntropy())):
+            with self.assertRaisesRegex(tf.errors.InvalidArgumentError, r"y_true\[1\] is 1.5, expected a whole number"):
+                loss(tf.constant([1.0, 1.5]), tf.zeros([2, 4]))
+
     def test_labels_in_the_forms_that_keras_accepts(self):
         logits, labels = _problem()
         loss = tfo.losses.SparseSoftmaxCrossEntropy()

@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Iterable
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -11,9 +11,10 @@ import tensorflow as tf
 from tensorflow.python.autograph.core import ag_ctx as autograph_ctx
 from tensorflow.python.autograph.impl import api as autograph
 from tensorflow.python.util import nest
+from typing_extensions import TypeAliasType
 
 # Positions in args, (0, 2) for args[0][2], and names in kwargs; or one of these.
-InputNames: TypeAlias = int | str | Iterable[int | str | tuple[Any, ...]]
+InputNames = TypeAliasType("InputNames", int | str | Iterable[int | str | tuple[Any, ...]])
 # Errors with which a function may reject its arguments.
 REFUSALS = (ValueError, TypeError, tf.errors.InvalidArgumentError, tf.errors.UnimplementedError)
 

@@ -5,9 +5,10 @@ import dataclasses
 import logging
 import tempfile
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, Literal, get_args
 
 import tensorflow as tf
+from typing_extensions import TypeAliasType
 
 from tensorflow_ops.core.python.type_aliases import DTypeLike
 from tensorflow_ops.testing.python import (
@@ -22,27 +23,30 @@ from tensorflow_ops.testing.python.inputs import InputNames
 from tensorflow_ops.testing.python.subject import Declarations, NotApplicableError, Subject, refusal_text
 
 # In this order: failures of the first ones explain failures of later ones.
-TestName: TypeAlias = Literal[
-    "static_shapes",
-    "graph_modes",
-    "retracing",
-    "gradients",
-    "missing_gradients",
-    "determinism",
-    "dtypes",
-    "extreme_values",
-    "inputs_unmodified",
-    "saved_model",
-    "vectorization",
-    "second_order",
-    "forward_mode",
-    "mixed_precision",
-    "bad_input",
-    "distribution",
-    "xla",
-    "gpu",
-]
-TESTS = get_args(TestName)
+TestName = TypeAliasType(
+    "TestName",
+    Literal[
+        "static_shapes",
+        "graph_modes",
+        "retracing",
+        "gradients",
+        "missing_gradients",
+        "determinism",
+        "dtypes",
+        "extreme_values",
+        "inputs_unmodified",
+        "saved_model",
+        "vectorization",
+        "second_order",
+        "forward_mode",
+        "mixed_precision",
+        "bad_input",
+        "distribution",
+        "xla",
+        "gpu",
+    ],
+)
+TESTS = get_args(TestName.__value__)
 _CHECKS = {
     check.__name__: check
     for check in (

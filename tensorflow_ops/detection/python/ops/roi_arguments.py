@@ -99,8 +99,7 @@ def _output_size_tensor(output_size):
     output_size = arguments.dense_tensor("output_size", output_size)
     if not output_size.dtype.is_integer:
         raise ValueError(f"output_size is {output_size.dtype.name}, expected integers")
-    if output_size.dtype != tf.int32:
-        output_size = tf.saturate_cast(output_size, tf.int32)  # the kernel raises an error for large ones
+    output_size = arguments.whole_numbers("output_size", output_size, tf.int32)
     return tf.stack([output_size, output_size]) if output_size.shape.rank == 0 else output_size
 
 
@@ -126,12 +125,11 @@ def feature_maps(features):
 
 
 def _box_indices(value):
-    """Returns int32 box_indices; numbers that int32 cannot hold stay out of range. Raises ValueError."""
-    # Other values that are no tensors, such as NumPy's int64, convert to int32.
-    indices = arguments.dense_tensor("box_indices", value, None if tf.is_tensor(value) else tf.int32)
+    """Returns int32 box_indices. Raises ValueError."""
+    indices = arguments.int_tensor("box_indices", value)
     if indices.dtype not in (tf.int32, tf.int64):
         raise ValueError(f"box_indices are {indices.dtype.name}, expected int32 or int64")
-    return indices if indices.dtype == tf.int32 else tf.saturate_cast(indices, tf.int32)
+    return arguments.whole_numbers("box_indices", indices, tf.int32)
 
 
 def _boxes_and_images(boxes, box_indices, features):

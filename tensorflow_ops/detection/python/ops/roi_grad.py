@@ -146,7 +146,7 @@ def _convert(pfor_input):
     unstacked = (*_IMAGE_SHAPES, _SIZE, *(() if all_images else _IMAGES))
     pfor_input.stack_inputs([i for i, name in enumerate(names) if name not in unstacked])
 
-    iterations = tf.cast(pfor_input.pfor.loop_len_vector[0], tf.int32)
+    iterations = tf.cast(pfor_input.pfor.loop_len_vector[0], tf.int32)  # fits: a size
     tensors = [value.t for value in inputs]
     indices_at = names.index("box_indices")
     rows = tf.shape(tensors[indices_at])[1]

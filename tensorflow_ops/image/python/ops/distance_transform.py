@@ -59,12 +59,7 @@ def euclidean_distance_transform(
         (*masks.DISCRETE_DTYPES, *arguments.FLOAT_DTYPES),
         "bool, an integer or a float: float16, bfloat16, float32 or float64",
     )
-    try:
-        of_distances = tf.as_dtype(dtype)
-    except TypeError:
-        of_distances = None
-    if of_distances not in arguments.FLOAT_DTYPES:
-        raise ValueError(f"dtype is {dtype!r}, expected float16, bfloat16, float32 or float64")
+    of_distances = arguments.float_dtype("dtype", dtype)
     return ops.tensorflow_ops_euclidean_distance_transform(images, _spacing(spacing), T=of_distances, name=name)
 
 

@@ -63,7 +63,7 @@ def _convert(pfor_input):
     if sizes_at is not None and inputs[sizes_at].is_stacked:
         raise pfor.ConversionNotImplementedError(f"features_shape of {op.type} differs between iterations")
     pfor_input.stack_inputs([i for i in range(len(inputs)) if i != sizes_at])
-    iterations = tf.cast(pfor_input.pfor.loop_len_vector[0], tf.int32)
+    iterations = tf.cast(pfor_input.pfor.loop_len_vector[0], tf.int32)  # fits: a size
     tensors = [value.t for value in inputs]
     batch = tf.shape(tensors[names.index("grid")])[1]
     tensors = [t if i == sizes_at else pfor.fold(t) for i, t in enumerate(tensors)]

@@ -86,6 +86,9 @@ _NCHW = tf.transpose(_FEATURES, [0, 3, 1, 2])
 _PLACES = tf.constant(RNG.integers(-1, 5, [2, 3, 2]) + RNG.uniform(0.25, 0.75, [2, 3, 2]), tf.float32)
 # Whole and half pixels and between them, also far outside.
 _HALVES = tf.constant(np.round(RNG.uniform(-4, 8, [2, 40, 2]) * 4) / 4, tf.float32)
+_BESIDE_HALVES = tf.math.nextafter(_HALVES, tf.constant([-99.0, 99.0]))
+_LONG = {"images": tf.random.stateless_uniform([1, 1, 2**23 + 16, 1], [1, 2])}
+_LONG["coordinates"] = tf.constant([[[0, 2.0**23 + x] for x in range(-3, 24)]])  # inside and outside, whole
 _FAR = tf.constant([[[1e9, 0], [-1e20, 1e20], [np.inf, -np.inf], [-1, 1], [0.3, -0.2]]] * 2, tf.float32)
 _NORMALIZED = {"normalized": True, "grid": tf.constant(RNG.uniform(-1.5, 1.5, [2, 40, 2]), tf.float32)}
 _BAD_FEATURES = [
@@ -96,6 +99,7 @@ _BAD_FEATURES = [
 _MODES = [(mode, padding) for mode in ("bilinear", "nearest", "bicubic") for padding in ("border", "reflection")]
 
 
+_LONG_IN_ONNX = "it has no sides beyond 2^23"
 _FAR_IN_ONNX = "it reflects and wraps places of 1e9 otherwise"
 # 16 bits round places.
 _OF_PLACES = {"fixed_dtype": 1, "onnx": ("GridSample", 16)}
@@ -162,6 +166,11 @@ SAMPLES |= {
         kwargs={"fill_mode": "grid-constant", "fill_value": 0.7},
         variants=[
             *({"coordinates": _HALVES, "fill_mode": mode, "order": order} for mode in FILL_MODES for order in (0, 1)),
+            *({"coordinates": _BESIDE_HALVES, "fill_mode": mode, "order": 0} for mode in FILL_MODES),
+            *(
+                {**_LONG, "fill_mode": mode, "onnx": _LONG_IN_ONNX}
+                for mode in ("reflect", "mirror", "wrap", "grid-wrap")
+            ),
             *({"coordinates": _FAR, "fill_mode": mode} for mode in FILL_MODES[:3]),
             *({"coordinates": _FAR, "fill_mode": mode, "onnx": _FAR_IN_ONNX} for mode in FILL_MODES[3:]),
             *({"images": _FEATURES[:, :1], "coordinates": _HALVES, "fill_mode": mode} for mode in FILL_MODES),
@@ -192,9 +201,9 @@ SAMPLES |= {
         functools.partial(image.elastic_transform, seed=[3, 4]),
         normal(2, 4, 5, 3),
         kwargs={"alpha": 4.0, "sigma": 1.5},
-        variants=[{"order": 0, "fill_mode": "grid-constant", "fill_value": 2.0}],
+        variants=[{"order": 0, "fill_mode": "grid-constant", "fill_value": 2.0}, {"sigma": 300.0}],
         bad=[
-            ({"images": tf.zeros([4, 5, 3])}, r"(images has|the shape of images).*: \[B, H, W, C\]"),
+            ({"images": tf.zeros([5, 3])}, r"(images has|the shape of images).*: \[B, H, W, C\] or \[H, W, C\]"),
             ({"images": tf.zeros([1, 0, 5, 3])}, r"images are \[1,0,5,3\], expected height and width"),
             ({"seed": [1, 2, 3]}, r"seed has shape \[3\], expected \[2\]: two integers"),
             ({"seed": [1.0, 2.0]}, "seed is float32, expected two integers"),

@@ -105,24 +105,64 @@ def map_coordinates(
     return ops.tensorflow_ops_grid_sample(images, coordinates, name=name, **attrs)
 
 
-def _smoothed_along_y(noise, sigma):
+_SUMMED = 4096.0  # distances
+_ROWS = 512  # of a block, at most
+
+
+def _sum_of_weights(sigma):
+    """Returns the sum of exp(-d^2 / (2 sigma^2)) for whole d, cut off at 3 * floor(sigma), in float64."""
+    sigma = tf.cast(sigma, tf.float64)
+    reach = 3 * tf.floor(sigma)
+    summed = tf.minimum(reach, _SUMMED)
+    distances = tf.cast(tf.range(1, tf.cast(summed, tf.int32) + 1), tf.float64)  # fits: at most _SUMMED
+    head = tf.reduce_sum(tf.exp(-0.5 * tf.math.divide_no_nan(distances, sigma) ** 2))
+
+    def integral(distance):
+        """By Euler and Maclaurin: the next term is below 1e-14 of the sum."""
+        x = tf.math.divide_no_nan(distance, sigma)
+        value = tf.exp(-0.5 * x**2)
+        slope = -tf.math.divide_no_nan(x, sigma) * value
+        return sigma * math.sqrt(math.pi / 2) * tf.math.erf(x / math.sqrt(2)) + value / 2 + slope / 12
+
+    return 1 + 2 * (head + integral(reach) - integral(summed))
+
+
+def _smoothed_along_y(noise, sigma, total):
     """Returns noise [..., H, W] after a Gaussian filter along y, cut off at 3 * floor(sigma); pixels outside are 0.
 
     Multiplies overlapping blocks of rows by a matrix of weights: TensorFlow's depthwise convolution along an axis
-    takes 40 times as long.
+    takes 40 times as long. Where the filter reaches far, adds products of a part of the weights, in linear memory.
     """
-    reach = 3 * tf.cast(tf.floor(sigma), tf.int32)
-    rows = reach + 16  # that a block computes
     *dims, height, width = tf.unstack(tf.shape(noise))
+    # Farther away, all pixels are 0.
+    farthest = tf.cast(tf.maximum(height - 1, 0), sigma.dtype)
+    reach = tf.cast(tf.minimum(3 * tf.floor(sigma), farthest), tf.int32)  # fits: less than the height
+    rows = tf.minimum(reach + 16, _ROWS)  # that a block computes
+    part = rows + 2 * tf.minimum(reach, rows)  # of the rows that it reads
     blocks = -(-height // rows)
-    padded = tf.pad(noise, [[0, 0]] * len(dims) + [[reach, blocks * rows - height + reach], [0, 0]])
-    read = tf.range(rows + 2 * reach)
+    known = tf.get_static_value(sigma)
+    has_parts = known is None or known > _ROWS // 3
+    behind = blocks * rows - height + reach + (part if has_parts else 0)
+    padded = tf.pad(noise, [[0, 0]] * len(dims) + [[reach, behind], [0, 0]])
+    read = tf.range(part)
     distances = tf.range(reach, reach + rows)[:, tf.newaxis] - read
-    # A sigma of 0 leaves each pixel as it is.
-    weights = tf.exp(-0.5 * tf.math.divide_no_nan(tf.cast(distances, sigma.dtype), sigma) ** 2)
-    weights = tf.where(tf.abs(distances) <= reach, weights, tf.zeros_like(weights))
-    inputs = tf.gather(padded, rows * tf.range(blocks)[:, tf.newaxis] + read, axis=-2)
-    filtered = tf.matmul(weights / tf.reduce_sum(weights[0]), inputs)
+    read += rows * tf.range(blocks)[:, tf.newaxis]
+
+    def product(first):
+        away = distances - first
+        # A sigma of 0 leaves each pixel as it is.
+        weights = tf.exp(-0.5 * tf.math.divide_no_nan(tf.cast(away, sigma.dtype), sigma) ** 2)
+        weights = tf.where(tf.abs(away) <= reach, weights, tf.zeros_like(weights))
+        return tf.matmul(weights / total, tf.gather(padded, read + first, axis=-2))
+
+    filtered = product(0)
+    if has_parts:
+        filtered = tf.while_loop(
+            lambda first, _: first < rows + 2 * reach,
+            lambda first, sums: (first + part, sums + product(first)),
+            (part, filtered),
+            shape_invariants=(part.shape, tf.TensorShape([None] * (len(dims) + 3))),
+        )[1]
     return tf.reshape(filtered, [*dims, blocks * rows, width])[..., :height, :]
 
 
@@ -131,8 +171,9 @@ def displaced(images, noise, alpha, sigma, attrs, name=None):
 
     Noise [1, B, H, W] counts for both axes.
     """
-    across = tf.transpose(_smoothed_along_y(noise * sigma, sigma), [0, 1, 3, 2])
-    moves = tf.transpose(_smoothed_along_y(across, sigma), [1, 3, 2, 0])
+    total = tf.cast(_sum_of_weights(sigma), sigma.dtype)
+    across = tf.transpose(sigma * _smoothed_along_y(noise, sigma, total), [0, 1, 3, 2])
+    moves = tf.transpose(_smoothed_along_y(across, sigma, total), [1, 3, 2, 0])
     height, width = tf.unstack(tf.shape(images)[1:3])
     own = tf.stack(tf.meshgrid(tf.range(height), tf.range(width), indexing="ij"), -1)
     coordinates = tf.stop_gradient(tf.cast(own, sigma.dtype) + alpha * moves)
@@ -179,20 +220,20 @@ def elastic_transform(
     TensorShape([8, 64, 64, 3])
 
     Args:
-      images: [B, H, W, C]; float16, bfloat16, float32 or float64. H and W in [1, 2^30], H * W
-        below 2^31.
+      images: [B, H, W, C], or one image [H, W, C] of a known rank; float16, bfloat16, float32 or
+        float64. H and W in [1, 2^30], H * W below 2^31.
       seed: two integers, of which the lower 32 bits count, as of `tf.random.stateless_uniform`. The
         same seed gives the same fields, under XLA, too.
       alpha: the scale of displacements; may be a tensor.
-      sigma: of the noise and of the filter, in pixels, above 0; may be a tensor, but not under
-        XLA, where it decides a shape.
+      sigma: of the noise and of the filter, in pixels, above 0; may be a tensor. Under XLA, it
+        decides a shape: a constant, or computed from arguments of the compiled function.
       order: as of `tfo.image.map_coordinates`, likewise fill_mode and fill_value.
       fill_mode: SciPy's: Keras's "constant" and "wrap" are "grid-constant" and "grid-wrap".
       fill_value: a Python number, of pixels outside.
       name: name of the op.
 
     Returns:
-      [B, H, W, C], images' dtype. Differentiable in images, as `tfo.image.map_coordinates`.
+      images' shape and dtype. Differentiable in images, as `tfo.image.map_coordinates`.
 
     Raises:
       ValueError: an unknown option, a shape that does not fit.
@@ -200,13 +241,16 @@ def elastic_transform(
     """
     attrs = attributes(order, fill_mode, fill_value)
     images = arguments.float_tensor("images", images)
-    images = arguments.with_shape("images", images, [None] * 4, "[B, H, W, C]")
+    is_one = images.shape.rank == 3
+    images = images[tf.newaxis] if is_one else images
+    images = arguments.with_shape("images", images, [None] * 4, "[B, H, W, C] or [H, W, C]")
     seed = arguments.seed(seed)
     dtype = arguments.at_least_float32(images.dtype)
     alpha = arguments.constant_or_cast(arguments.number("alpha", alpha), dtype)
     sigma = arguments.constant_or_cast(
-        arguments.number("sigma", sigma, "a finite number above 0", lambda value: value > 0), dtype
+        arguments.number("sigma", sigma, "a finite number above 0", lambda value: value > 0, decides_shape=True), dtype
     )
     # The same noise for all dtypes.
     noise = tf.cast(_normal_pairs(tf.shape(images)[:3], seed), dtype)
-    return displaced(images, noise, alpha, sigma, attrs, name)
+    moved = displaced(images, noise, alpha, sigma, attrs, name)
+    return moved[0] if is_one else moved

@@ -1,6 +1,7 @@
 """Tests of map_coordinates and elastic_transform: modes, gradients, seeds, Keras's displacements."""
 
 import itertools
+import math
 
 import numpy as np
 import tensorflow as tf
@@ -8,6 +9,7 @@ from absl.testing import parameterized
 
 import tensorflow_ops as tfo
 from tensorflow_ops.core.python import library
+from tensorflow_ops.image.python.ops import warps
 from tensorflow_ops.image.python.ops.warps import FILL_MODES
 
 # SciPy 1.17's scipy.ndimage.map_coordinates([10, 20, 40, 80], [_PLACES], order=order, mode=mode, cval=7).
@@ -56,9 +58,12 @@ def _in_numpy(image, places, order, fill_mode, fill_value):
     options = {"mode": modes[fill_mode]} if fill_mode in modes else {"constant_values": fill_value}
     results = []
     shape = image.shape[:2]
+    size = np.float64(shape)
     if fill_mode == "wrap":
-        last = np.float64(shape) - 1
-        places = np.where((places < 0) | (places > last), places % last, places)
+        places = np.where((places < 0) | (places > size - 1), places % (size - 1), places)
+    periods = {"reflect": 2 * size, "grid-mirror": 2 * size, "mirror": 2 * (size - 1), "grid-wrap": size}
+    if fill_mode in periods:
+        places = places % periods[fill_mode]
     padded = np.pad(image, [(far, far)] * 2 + [(0, 0)], **options)
     for place in places:
         if fill_mode == "constant" and any(p < 0 or p > size - 1 for p, size in zip(place, shape, strict=True)):
@@ -96,6 +101,18 @@ class MapCoordinatesTest(tf.test.TestCase, parameterized.TestCase):
                 expected = _in_numpy(*inputs, order, fill_mode, 0.3)
                 rounding = 2e-3 if dtype == np.float16 else 1e-5
                 self.assertAllClose(tf.reshape(actual, [100, channels]), expected, rounding, rounding)
+
+    @parameterized.parameters(*itertools.product(FILL_MODES, (0, 1)))
+    def test_places_beside_halves_and_far_outside(self, fill_mode, order):
+        images = np.float32(np.random.default_rng(0).normal(size=[1, 5, 8, 1]))
+        halves = np.float32(np.arange(-39, 40) / 2) + np.float32(1e-20)  # TensorFlow takes denormals for 0
+        beside = np.nextafter(halves, np.float32([[-99], [0.25], [99]])).reshape(-1)
+        places = np.stack([beside, beside[::-1]], -1)
+        if fill_mode not in ("constant", "grid-constant", "nearest"):
+            places = np.float32([*places, [0, 2**23 + 1], [2**23 + 1, 0], [-(2**23) - 3, 2**31], [1e30, -1e30]])
+        y = tfo.image.map_coordinates(images, places[np.newaxis], order=order, fill_mode=fill_mode)
+        expected = _in_numpy(images[0].astype(np.float64), places.astype(np.float64), order, fill_mode, 0)
+        self.assertAllClose(y[0], expected, 1e-6, 1e-6)
 
     def test_fill_values_have_64_bits(self):
         images = tf.zeros([1, 2, 2, 1], tf.float64)
@@ -143,7 +160,7 @@ class ElasticTransformTest(tf.test.TestCase, parameterized.TestCase):
     def _images(self, dtype=tf.float32):
         return tf.cast(tf.random.stateless_uniform([4, 20, 24, 3], [5, 6]), dtype)
 
-    @parameterized.parameters(2.5, 9.0, 0.4)
+    @parameterized.parameters(2.5, 9.0, 0.4, 20.0, 300.0, 2000.0, 8e8, 1431655766.0, 3e38)
     def test_samples_at_filtered_noise(self, sigma):
         shape = 2, 50, 40
         images = tf.random.stateless_uniform([*shape, 3], [5, 6])
@@ -151,20 +168,53 @@ class ElasticTransformTest(tf.test.TestCase, parameterized.TestCase):
         first, second = (np.floor(bits / 2.0**9) + 0.5) / 2.0**23
         noise = np.sqrt(-2 * np.log(first)) * [np.cos(2 * np.pi * second), np.sin(2 * np.pi * second)]
         self.assertAllClose([noise.mean(), noise.std()], [0, 1], atol=0.03)
-        reach = 3 * int(sigma)
-        weights = np.exp(-0.5 * (np.arange(-reach, reach + 1) / sigma) ** 2)
-        kernel = np.outer(weights, weights) / weights.sum() ** 2
-        planes = (noise * sigma).reshape(4, *shape[1:], 1)
-        filtered = tf.nn.conv2d(planes, kernel[..., np.newaxis, np.newaxis], 1, "SAME")
-        flow = tf.transpose(tf.reshape(filtered, [2, *shape]), [1, 2, 3, 0])
-        coordinates = np.mgrid[:50, :40].transpose(1, 2, 0) + 9 * flow
+        reach = 3 * math.floor(sigma)
+        if reach < 10**6:
+            total = np.sum(np.exp(-0.5 * (np.arange(-reach, reach + 1) / sigma) ** 2))
+        else:
+            total = math.sqrt(2 * math.pi) * sigma * math.erf(3 / math.sqrt(2))
+        away = np.arange(50)[:, np.newaxis] - np.arange(50)
+        weights = np.where(np.abs(away) <= reach, np.exp(-0.5 * (away / sigma) ** 2), 0) / total
+        filtered = sigma * (weights @ noise @ weights[:40, :40])
+        coordinates = np.mgrid[:50, :40].transpose(1, 2, 0) + 9 * filtered.transpose(1, 2, 3, 0)
         y = tfo.image.elastic_transform(images, seed=[1, 2], alpha=9, sigma=sigma)
         self.assertAllClose(y, tfo.image.map_coordinates(images, coordinates, fill_mode="reflect"), atol=1e-4)
         y = tfo.image.elastic_transform(
-            images, seed=[1, 2], alpha=9, sigma=sigma, order=0, fill_mode="constant", fill_value=3
+            images, seed=[1, 2], alpha=9, sigma=sigma, order=0, fill_mode="grid-constant", fill_value=3
         )
-        expected = tfo.image.map_coordinates(images, coordinates, order=0, fill_value=3)
+        expected = tfo.image.map_coordinates(images, coordinates, order=0, fill_mode="grid-constant", fill_value=3)
         self.assertGreater(np.mean(np.isclose(y, expected)), 0.99)  # halves may round otherwise
+        call = tf.function(
+            lambda x, sigma: tfo.image.elastic_transform(x, seed=[1, 2], alpha=9, sigma=sigma),
+            [tf.TensorSpec([None] * 4), tf.TensorSpec([])],
+        )
+        self.assertAllClose(
+            call(images, sigma), tfo.image.map_coordinates(images, coordinates, fill_mode="reflect"), atol=1e-4
+        )
+
+    def test_long_filters_of_long_images_take_parts(self):
+        images = tf.random.stateless_uniform([1, 3000, 2, 1], [5, 6], dtype=tf.float64)
+        y = tfo.image.elastic_transform(images, seed=[1, 2], alpha=2e3, sigma=500.0)
+        noise = warps._normal_pairs([1, 3000, 2], [1, 2]).numpy().astype(np.float64)
+        away = np.arange(3000)[:, np.newaxis] - np.arange(3000)
+        weights = np.where(np.abs(away) <= 1500, np.exp(-0.5 * (away / 500) ** 2), 0)
+        weights /= np.sum(np.exp(-0.5 * (np.arange(-1500, 1501) / 500) ** 2))
+        moves = 500 * (weights @ noise @ weights[:2, :2])
+        self.assertGreater(np.abs(moves).max(), 0.01)
+        coordinates = np.mgrid[:3000, :2].transpose(1, 2, 0) + 2e3 * moves.transpose(1, 2, 3, 0)
+        self.assertAllClose(y, tfo.image.map_coordinates(images, coordinates, fill_mode="reflect"), 1e-9, 1e-9)
+
+    def test_one_image_and_its_mask(self):
+        image = self._images()[0]
+        mask = tf.cast(image[..., :1] > 0.5, tf.float32)
+        options = {"seed": [1, 2], "alpha": 9.0, "sigma": 3.0, "order": 0}
+        expected = tfo.image.elastic_transform(tf.concat([image, mask], -1)[tf.newaxis], **options)[0]
+        for x, y in ((image, expected[..., :3]), (mask, expected[..., 3:])):
+            self.assertAllEqual(tfo.image.elastic_transform(x, **options), y)
+            dataset = tf.data.Dataset.from_tensors(x).map(lambda x: tfo.image.elastic_transform(x, **options))
+            self.assertAllEqual(next(iter(dataset)), y)
+            call = tf.function(lambda x: tfo.image.elastic_transform(x, **options), [tf.TensorSpec([None, None, None])])
+            self.assertAllEqual(call(x), y)
 
     def test_each_image_moves_on_its_own_along_both_axes(self):
         own = tf.constant(np.float32(np.mgrid[:20, :24].transpose(1, 2, 0)))

@@ -32,7 +32,7 @@ def _from_lengths(name, ids, lengths):
     rows, size = tf.unstack(tf.shape(ids, tf.int64))
     text = f"{name}'s lengths"
     lengths = arguments.tensor_of_kind(text, lengths, tf.int64)
-    lengths = arguments.with_shape(text, lengths, [tf.cast(rows, tf.int32)], "[N] with the ids' N")
+    lengths = arguments.with_shape(text, lengths, [tf.cast(rows, tf.int32)], "[N] with the ids' N")  # fits: a size
     lengths = arguments.checked(text, lengths, (lengths >= 0) & (lengths <= size), "[0, L] of ids [N, L]")
     return tf.RaggedTensor.from_tensor(ids, lengths)
 
@@ -138,7 +138,8 @@ class EditDistance(ratio.Ratio):
         if self.decode:
             y_pred, blank = self._decoded(y_pred)
             if not isinstance(y_true, tuple) and not ragged.is_ragged_or_sparse(y_true):
-                truth = tf.ragged.boolean_mask(truth, tf.not_equal(truth, tf.cast(blank, tf.int64)))
+                is_label = tf.not_equal(truth, tf.cast(blank, tf.int64))  # fits: an int32
+                truth = tf.ragged.boolean_mask(truth, is_label)
         with tf.device("CPU:0"):
             found = self._read("y_pred", y_pred)
             if truth.dtype != found.dtype:

@@ -287,7 +287,10 @@ class MeanAveragePrecision(keras3.Metric):
         detections, objects = self._detections.rows(), self._objects.rows()
         classes = tf.sort(tf.unique(objects["classes"]).y)
         object_counts = tf.math.unsorted_segment_sum(
-            tf.cast(objects["counts"], tf.int64), tf.searchsorted(classes, objects["classes"]), tf.size(classes)
+            # fits: counts of an op
+            tf.cast(objects["counts"], tf.int64),
+            tf.searchsorted(classes, objects["classes"]),
+            tf.size(classes),
         )
         indices = tf.searchsorted(classes, detections["classes"])
         found = tf.gather(tf.pad(classes, [[0, 1]], constant_values=-1), indices)

@@ -41,15 +41,7 @@ def check_update(metric, sample_weight, strategies=tf.distribute.Strategy, needs
 
 def whole_numbers(name, values):
     """Returns numbers of any dtype as int64, which must have their values; an op checks it."""
-    numbers = tf.cast(values, tf.int64)
-    if values.dtype.is_floating:
-        wide = tf.cast(values, tf.float64)
-        fits = tf.equal(tf.floor(wide), wide) & (tf.abs(wide) < 2.0**63)
-    elif values.dtype is tf.uint64:
-        fits = numbers >= 0
-    else:
-        return numbers
-    return tf.cast(arguments.checked(name, values, fits, "a whole number, below 2^63"), tf.int64)
+    return arguments.whole_numbers(name, values, tf.int64, on_gpu=True)
 
 
 def to_dense(name, value, dtype, fill):

@@ -1,4 +1,5 @@
 // QuantizedMatmul and its gradient: names, inputs, attrs, outputs, shapes.
+#include <algorithm>
 #include <optional>
 #include <string>
 
@@ -25,7 +26,20 @@ absl::Status ReadWeights(InferenceContext* c, int first, DimensionHandle depth,
   TF_RETURN_IF_ERROR(c->GetAttr("pairs", &pairs));
   TF_RETURN_IF_ERROR(c->GetAttr("block_size", &block_size));
   NamedDims names(c);
+  // What the kernel's bytes hold: a pair has one byte.
+  const auto halved = [&](DimensionHandle dim) {
+    return c->ValueKnown(dim) ? c->MakeDim((c->Value(dim) + 1) / 2)
+                              : c->UnknownDim();
+  };
   names["depth"] = depth;
+  names["pairs of depth"] = halved(depth);
+  const bool has_pairs = pairs == "columns";
+  const std::string of_depth = pairs == "depth" ? "pairs of depth" : "depth";
+  const std::string of_columns = has_pairs ? "pairs of columns" : "columns";
+  TF_RETURN_IF_ERROR(names.Read(
+      first,
+      {absl::StrCat("kernel must be [", transposed ? of_columns : of_depth,
+                    ", ", transposed ? of_depth : of_columns, "]")}));
   names["groups"] = c->UnknownDim();
   const ShapeHandle scale = c->input(first + 1);
   std::optional<ShapeHandle> group_index;
@@ -35,30 +49,30 @@ absl::Status ReadWeights(InferenceContext* c, int first, DimensionHandle depth,
       absl::StrCat("scale must be ", has_groups ? "" : "[columns] or ",
                    transposed ? "[columns, groups]" : "[groups, columns]");
   const bool is_known = c->RankKnown(scale);
-  if (is_known && c->Rank(scale) == 2) {
-    names["columns"] = c->Dim(scale, transposed ? 0 : 1);
-    names["groups"] = c->Dim(scale, transposed ? 1 : 0);
-  } else if (is_known && c->Rank(scale) == 1 && !has_groups) {
-    names["columns"] = c->Dim(scale, 0);
-    names["groups"] = c->MakeDim(1);
-  } else if (is_known) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(scale_text, ": it has rank ", c->Rank(scale)));
+  if (is_known) {
+    DimensionHandle found;
+    if (c->Rank(scale) == 2) {
+      found = c->Dim(scale, transposed ? 0 : 1);
+      names["groups"] = c->Dim(scale, transposed ? 1 : 0);
+    } else if (c->Rank(scale) == 1 && !has_groups) {
+      found = c->Dim(scale, 0);
+      names["groups"] = c->MakeDim(1);
+    } else {
+      return absl::InvalidArgumentError(
+          absl::StrCat(scale_text, ": it has rank ", c->Rank(scale)));
+    }
+    const DimensionHandle of_kernel = names[of_columns];
+    DimensionHandle merged;
+    if (!c->Merge(has_pairs ? halved(found) : found, of_kernel, &merged).ok()) {
+      const int64_t n = c->Value(of_kernel);
+      return absl::InvalidArgumentError(absl::StrCat(
+          scale_text, " with columns = ",
+          has_pairs ? absl::StrCat(std::max<int64_t>(2 * n - 1, 0), " or ")
+                    : "",
+          has_pairs ? 2 * n : n, ", the kernel's: it has ", c->Value(found)));
+    }
+    names["columns"] = has_pairs ? found : merged;
   }
-  // What the kernel's bytes hold: a pair has one byte.
-  const auto halved = [&](DimensionHandle dim) {
-    return c->ValueKnown(dim) ? c->MakeDim((c->Value(dim) + 1) / 2)
-                              : c->UnknownDim();
-  };
-  names["pairs of depth"] = halved(depth);
-  names["pairs of columns"] = halved(names["columns"]);
-  const std::string of_depth = pairs == "depth" ? "pairs of depth" : "depth";
-  const std::string of_columns =
-      pairs == "columns" ? "pairs of columns" : "columns";
-  TF_RETURN_IF_ERROR(names.Read(
-      first,
-      {absl::StrCat("kernel must be [", transposed ? of_columns : of_depth,
-                    ", ", transposed ? of_depth : of_columns, "]")}));
   std::optional<ShapeHandle> zero;
   TF_RETURN_IF_ERROR(OptionalInput(c, "zero", &zero));
   if (zero.has_value()) {
@@ -138,10 +152,11 @@ absl::Status QuantizedMatmulGradShape(InferenceContext* c) {
 }  // namespace tfo
 
 // zero and group_index are lists of no tensor or of one; attrs count them.
+// Tzero is Tkernel or Tvalue.
 #define TFO_QUANTIZED_MATMUL_WEIGHTS                        \
   .Input("kernel: Tkernel")                                 \
       .Input("scale: Tvalue")                               \
-      .Input("zero: has_zero * Tkernel")                    \
+      .Input("zero: has_zero * Tzero")                      \
       .Input("group_index: has_group_index * int32")        \
       .Attr("block_size: int >= 0 = 0")                     \
       .Attr("transposed: bool = false")                     \
@@ -150,7 +165,8 @@ absl::Status QuantizedMatmulGradShape(InferenceContext* c) {
       .Attr("has_group_index: int >= 0")                    \
       .Attr("T: {half, bfloat16, float, double}")           \
       .Attr("Tvalue: {float, double}")                      \
-      .Attr("Tkernel: {int8, uint8}")
+      .Attr("Tkernel: {int8, uint8}")                       \
+      .Attr("Tzero: {int8, uint8, float, double} = DT_INT8")
 
 REGISTER_OP("TensorflowOps>QuantizedMatmul")
     .Input("inputs: T") TFO_QUANTIZED_MATMUL_WEIGHTS

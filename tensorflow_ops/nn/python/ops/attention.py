@@ -33,7 +33,7 @@ def _operands(query, key, value):
             fit = arguments.equal(key_splits, tf.cast(key.row_splits, key_splits.dtype))
             key_splits = arguments.checked("value.row_splits", key_splits, fit, "those of key")
         longest = tf.stack([t.bounding_shape(1, out_type=tf.int64) for t in (query, key)])
-        ragged_inputs = [tf.cast(query.row_splits, tf.int64)], [tf.cast(key_splits, tf.int64)], [longest]
+        ragged_inputs = [tf.cast(query.row_splits, tf.int64)], [tf.cast(key_splits, tf.int64)], [longest]  # fits: sizes
         named = {name: tensor.values for name, tensor in named.items()}
     query, key, value = (arguments.float_tensor(name, tensor) for name, tensor in named.items())
     for name, tensor in ("key", key), ("value", value):

@@ -59,8 +59,8 @@ def _decode_grad(op, _, d_scores):
     one_hot = tf.one_hot(labels, tags, dtype=d_scores.dtype)
     d_logits = one_hot * (mask * d_scores[:, tf.newaxis])[..., tf.newaxis]
     # Counted by pairs of tags: products of one-hot vectors would have a tensor of [frames, tags, tags].
-    wide = tf.cast(labels, tf.int64)
-    pairs = wide[:, :-1] * tf.cast(tags, tf.int64) + wide[:, 1:]
+    wide = tf.cast(labels, tf.int64)  # fits: int32 or int64
+    pairs = wide[:, :-1] * tf.cast(tags, tf.int64) + wide[:, 1:]  # fits: a size
     counts = mask[:, 1:] * d_scores[:, tf.newaxis]
     d_transitions = tf.math.unsorted_segment_sum(counts, pairs, tags * tags)
     return tf.cast(d_logits, logits.dtype), tf.reshape(d_transitions, tf.shape(transitions)), None

@@ -8,6 +8,16 @@ from tensorflow_ops.core.python.type_aliases import TensorLike
 from tensorflow_ops.nn.python.ops import attention
 
 
+def keys_before(window):
+    """Returns how many keys before its own position a query sees, -1 for all. Raises ValueError."""
+    left, right = attention.left_and_right(False, window)
+    if right > 0 and not arguments.is_int(window):
+        raise ValueError(
+            f"window is {window!r}, expected None, a positive int, or (left, None): no key is to the right"
+        )
+    return left
+
+
 @autograph.op_function
 def decode_attention(
     query: TensorLike,
@@ -50,7 +60,8 @@ def decode_attention(
       ancestors: integers [B, W, S] in [0, W), R = B * W. None: each row has its own past.
       scale: a float in float32's range; None: 1 / sqrt(D).
       softcap: a float from 1e-30 to 1e30; None: no cap.
-      window: an int w, or (w - 1, None): a query sees its own position and the w - 1 before.
+      window: an int w, (w - 1, None) or (w - 1, 0): a query sees its own position and the
+        w - 1 before.
       alibi_slopes: [heads] or [R, heads], cast to float32 (float64 for float64 data).
       sinks: [heads], cast as alibi_slopes: logits that take probability and have no value.
       name: name of the op.
@@ -72,7 +83,6 @@ def decode_attention(
         if tensor.dtype != query.dtype:
             raise ValueError(f"{name_of} is {tensor.dtype.name}, expected {query.dtype.name}, as query is")
     dtype = arguments.at_least_float32(query.dtype)
-    left, _ = attention.left_and_right(True, window)
 
     def rows():
         return tf.shape(query)[0]
@@ -84,8 +94,8 @@ def decode_attention(
         lengths=arguments.int_of_each("lengths", lengths, rows),
         alibi_slopes=attention.option("alibi_slopes", alibi_slopes, dtype, rows),
         sinks=attention.option("sinks", sinks, dtype, rows),
-        ancestors=[] if ancestors is None else [arguments.clamped_int32("ancestors", ancestors)],
-        left=left,
+        ancestors=[] if ancestors is None else [arguments.tensor_of_kind("ancestors", ancestors, tf.int32)],
+        left=keys_before(window),
         **attention.score_attrs(scale, softcap),
         name=name,
     )

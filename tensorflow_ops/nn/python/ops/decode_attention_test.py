@@ -30,6 +30,7 @@ class DecodeAttentionTest(tf.test.TestCase, parameterized.TestCase):
         {"scale": 0.3, "softcap": 2.0},
         {"window": 3},
         {"window": (4, None)},
+        {"window": (4, 0)},
         {"alibi_slopes": [0.5, 0.25, 0.125, 0.0]},
         {"alibi_slopes": tf.reshape(tf.range(16.0) / 16, [4, 4])},
         {"sinks": [0.0, 1.0, -1.0, 2.0]},
@@ -42,6 +43,12 @@ class DecodeAttentionTest(tf.test.TestCase, parameterized.TestCase):
         np.testing.assert_array_equal(ours, expected(_KEYS, _VALUES))
         ours = tfo.nn.decode_attention(_QUERY, _KEYS, _VALUES, _LENGTHS, ancestors=_ANCESTORS, **options)
         np.testing.assert_array_equal(ours, expected(_reordered(_KEYS), _reordered(_VALUES)))
+
+    def test_keys_to_the_right_are_refused(self):
+        with self.assertRaisesRegex(
+            ValueError, r"window is \(1, 2\), expected None, a positive int, or \(left, None\)"
+        ):
+            tfo.nn.decode_attention(_QUERY, _KEYS, _VALUES, _LENGTHS, window=(1, 2))
 
     def test_search_that_copies_no_cache(self):
         """Each step appends a position; beams are replaced by those of their parents."""

@@ -1,5 +1,7 @@
 """Tests of deform_conv2d."""
 
+import itertools
+
 import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
@@ -126,6 +128,17 @@ class DeformConv2DLayerTest(tf.test.TestCase, parameterized.TestCase):
             self.assertEqual(tuple(result.shape), layer.compute_output_shape(shape))
             for gradient, x in zip(gradients, [features, *layer.weights], strict=True):
                 self.assertAllEqual(gradient, tf.zeros(x.shape))
+
+    @parameterized.parameters(*itertools.product(("valid", "same", 1, ((0, 2), (1, 0))), (1, 2), (1, 2)))
+    def test_no_examples_in_a_graph_without_gradients(self, padding, strides, dilation):
+        # Where only the convolution reads it, grappler merges a pad into one.
+        layer = tfo.layers.DeformConv2D(5, 3, padding=padding, strides=strides, dilation_rate=dilation)
+        layer.build([None, 6, 7, 4])
+        for spec in (tf.TensorSpec([None, 6, 7, 4]), tf.TensorSpec([None, None, None, 4])):
+            function = tf.function(layer.call, [spec])
+            for shape in ([0, 6, 7, 4], [2, 6, 7, 4], [2, 1, 7, 4]):
+                if spec.is_compatible_with(tf.zeros(shape)):
+                    self.assertEqual(tuple(function(tf.zeros(shape)).shape), layer.compute_output_shape(shape))
 
     def test_round_trip(self):
         layer = tfo.layers.DeformConv2D(4, 3, padding=((1, 0), (0, 2)), modulated=True, activation="relu", name="d")

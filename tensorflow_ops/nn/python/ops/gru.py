@@ -62,8 +62,8 @@ def gru(
     as in the paper, y[2] is (r * h) @ recurrent_kernel[:, 2 * units :], g is activation(x[2] + y[2]),
     and bias is that of x only.
 
-    >>> import tensorflow as tf, tensorflow_ops as tfo
-    >>> layer = tf.keras.layers.GRU(3, return_sequences=True)
+    >>> import keras, tensorflow as tf, tensorflow_ops as tfo
+    >>> layer = keras.layers.GRU(3, return_sequences=True)
     >>> inputs = tf.random.stateless_normal([2, 5, 4], [1, 2])
     >>> expected = layer(inputs)
     >>> result = tfo.nn.gru(inputs, *layer.weights)

@@ -250,7 +250,7 @@ class _Chunks:
             results, addends = function(lambda tensor: tensor)
             return results, [tf.cast(a, s.dtype) for a, s in zip(addends, sums, strict=True)]
 
-        loops = tf.cast(self._loops, tf.int32)
+        loops = tf.cast(self._loops, tf.int32)  # fits: a number of blocks
         # Results are written flat: an empty TensorArray does not know the other dims of its elements.
         arrays = [tf.TensorArray(s.dtype, loops, element_shape=[None], infer_shape=False, name="chunks") for s in specs]
 
@@ -259,7 +259,7 @@ class _Chunks:
             return results, [s + tf.cast(a, s.dtype) for a, s in zip(addends, sums, strict=True)]
 
         def step(i, arrays, sums):
-            results, sums = call(tf.cast(i, tf.int64) * self._size, self._size, sums)
+            results, sums = call(tf.cast(i, tf.int64) * self._size, self._size, sums)  # fits: int32
             arrays = [array.write(i, tf.reshape(r, [-1])) for array, r in zip(arrays, results, strict=True)]
             return i + 1, arrays, sums
 

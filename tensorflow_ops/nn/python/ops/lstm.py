@@ -63,8 +63,8 @@ def lstm(
 
     as one op for all steps; i, f, g and o are Keras's order of gates.
 
-    >>> import tensorflow as tf, tensorflow_ops as tfo
-    >>> layer = tf.keras.layers.LSTM(3, return_sequences=True)
+    >>> import keras, tensorflow as tf, tensorflow_ops as tfo
+    >>> layer = keras.layers.LSTM(3, return_sequences=True)
     >>> inputs = tf.random.stateless_normal([2, 5, 4], [1, 2])
     >>> expected = layer(inputs)
     >>> result = tfo.nn.lstm(inputs, *layer.weights)

@@ -92,7 +92,7 @@ def _label_loss_grad_grad(op, g):
 
     constant = _is_all_masked(rows[1])
     if op.get_attr("ignores"):
-        constant |= tf.equal(tf.cast(labels, tf.int64), op.get_attr("ignore_index"))
+        constant |= tf.equal(tf.cast(labels, tf.int64), op.get_attr("ignore_index"))  # fits: int32 or int64
     x, d = _zero_rows(constant, x, d)
     p = ops.tensorflow_ops_softmax(x)
     to_logits = ops.tensorflow_ops_softmax_grad(g, p)

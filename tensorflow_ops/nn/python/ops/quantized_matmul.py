@@ -31,18 +31,20 @@ def _weights(kernel, scale, zero, group_index, dtype):
         raise ValueError(f"kernel is {kernel.dtype.name}, expected int8 or uint8")
     scale = arguments.cast(arguments.float_tensor("scale", scale), arguments.at_least_float32(dtype))
     if zero is not None:
-        zero = arguments.dense_tensor("zero", zero, None if hasattr(zero, "dtype") else kernel.dtype)
-        if zero.dtype != kernel.dtype and not zero.dtype.is_floating:
-            raise ValueError(f"zero is {zero.dtype.name}, expected {kernel.dtype.name}, as kernel is, or a float dtype")
+        zero = arguments.dense_tensor("zero", zero, dtype_hint=None if hasattr(zero, "dtype") else kernel.dtype)
+        if not zero.dtype.is_integer and not zero.dtype.is_floating:
+            raise ValueError(f"zero is {zero.dtype.name}, expected integers or floats")
+        if zero.dtype != kernel.dtype:
+            zero = arguments.cast(zero, scale.dtype)
     if group_index is not None:
-        group_index = arguments.dense_tensor("group_index", group_index)
+        group_index = arguments.int_tensor("group_index", group_index)
         if not group_index.dtype.is_floating and not group_index.dtype.is_integer:
             raise ValueError(f"group_index is {group_index.dtype.name}, expected integers or floats")
     return (
         kernel,
         scale,
-        [] if zero is None else [arguments.cast(zero, kernel.dtype)],
-        [] if group_index is None else [arguments.cast(group_index, tf.int32)],
+        [] if zero is None else [zero],
+        [] if group_index is None else [arguments.whole_numbers("group_index", group_index, tf.int32)],
     )
 
 
@@ -94,7 +96,8 @@ def quantized_matmul(
         writes them; those of int8 are signed.
       scale: [N], or of groups, also of one, [G, N], [N, G] with transposed. Cast to float32 (float64 for float64
         inputs).
-      zero: None for 0, or of scale's shape and the kernel's dtype; floats are cast to it.
+      zero: None for 0, or any numbers of scale's shape. Those of the kernel's dtype are fastest, others count as
+        scale's dtype.
       bits: 8 or 4.
       block_size: None for one group, or consecutive k in a group; G is ceil(K / block_size).
       group_index: None, or [K] integers in [0, G), or floats that are integers: the group of each k.
@@ -102,8 +105,8 @@ def quantized_matmul(
       transposed: whether the kernel is [N, K].
       packed_axis: axis of the kernel along which numbers share a byte; None: that of N.
       activation_bits: None for float inputs, or 8: rows of inputs are rounded to integers, as
-        `keras.quantizers.AbsMaxQuantizer` does, and their scales divide the result. With one group,
-        sums are of integers, exact modulo 2^32, as Keras's.
+        `keras.quantizers.AbsMaxQuantizer` does, and their scales divide the result. With one group, and no zero
+        or one of the kernel's dtype, sums are of integers, exact modulo 2^32, as Keras's.
       name: name of the op.
 
     Returns:
@@ -113,8 +116,8 @@ def quantized_matmul(
 
     Raises:
       ValueError: wrong dtypes, options, or shapes that do not fit.
-      InvalidArgumentError: shapes that do not fit, found at run time; group_index outside of [0, G) (on
-        a GPU such weights count as 0).
+      InvalidArgumentError: shapes that do not fit, found at run time; a group_index that is no integer or
+        outside of [0, G) (on a GPU such weights count as 0).
     """
     transposed = arguments.static_bool("transposed", transposed)
     pairs = _pairs(bits, packed_axis, transposed)

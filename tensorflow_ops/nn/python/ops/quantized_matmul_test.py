@@ -194,8 +194,9 @@ class QuantizedMatmulTest(tf.test.TestCase, parameterized.TestCase):
         transposed=[False, True],
         groups=["none", "blocks", "ordered", "scattered"],
         activation_bits=[None, 8],
+        float_zero=[False, True],
     )
-    def test_layouts(self, kernel, packed_axis, transposed, groups, activation_bits):
+    def test_layouts(self, kernel, packed_axis, transposed, groups, activation_bits, float_zero):
         """Each layout is its definition, for few rows and many."""
         depth, columns, block = 77, 21, 32
         bits = 8 if packed_axis is None else 4
@@ -205,8 +206,9 @@ class QuantizedMatmulTest(tf.test.TestCase, parameterized.TestCase):
             group = _RNG.permutation(group)
         q = _RNG.integers(low, low + 2**bits, [depth, columns])
         zero = _RNG.integers(low, low + 2**bits, [group.max() + 1, columns])
+        zero = (1.25 * zero - 3.3).astype("float32") if float_zero else zero.astype(kernel)
         scale = _RNG.uniform(0.01, 0.02, zero.shape)
-        weights = (q - zero[group]) * scale[group]
+        weights = (q - zero.astype(float)[group]) * scale[group]
         stored = q.T if transposed else q
         if packed_axis is not None:
             even = np.pad(stored, [(0, axis == packed_axis and n % 2) for axis, n in enumerate(stored.shape)]) & 15
@@ -226,10 +228,65 @@ class QuantizedMatmulTest(tf.test.TestCase, parameterized.TestCase):
                 expected = np.round(x * factor).astype(float)
             y = tfo.nn.quantized_matmul(
                 x, stored.astype("uint8").view(kernel), scale.T if transposed else scale,
-                zero=(zero.T if transposed else zero).astype(kernel), bits=bits, transposed=transposed,
+                zero=zero.T if transposed else zero, bits=bits, transposed=transposed,
                 packed_axis=packed_axis, activation_bits=activation_bits, **options,
             )  # fmt: skip
             self.assertAllClose(y, expected @ weights / factor, rtol=2e-5, atol=2e-4)
+
+    @parameterized.product(
+        zero=[
+            np.float32([1.5, -2, 300]),
+            np.float16([0.5, 3, -7]),
+            np.int64([300, -2, 2**40]),
+            [300, -2, 3],
+            [1.5, 2, 0],
+        ],
+        kernel=["int8", "uint8"],
+        activation_bits=[None, 8],
+    )
+    def test_zeros_are_any_numbers(self, zero, kernel, activation_bits):
+        q, x = _RNG.integers(0, 128, [40, 3]).astype(kernel), _RNG.integers(-127, 128, [2, 40]).astype("float32")
+        x[:, 0] = 127  # so that rounding leaves the numbers as they are
+        expected = x.astype(float) @ (q - np.asarray(zero, float))
+
+        def call(x, zero=zero):
+            return tfo.nn.quantized_matmul(x, q, tf.ones([3]), zero=zero, activation_bits=activation_bits)
+
+        functions = [call, tf.function(call), tf.function(call, jit_compile=True)]
+        if isinstance(zero, np.ndarray):
+            specs = [tf.TensorSpec([None, None]), tf.TensorSpec([None], zero.dtype)]
+            functions.append(lambda x: tf.function(call, input_signature=specs)(x, zero))
+        for function in functions:
+            self.assertAllClose(function(tf.constant(x)), expected, rtol=1e-6, atol=np.abs(expected).max() * 1e-6)
+        with tf.GradientTape() as tape:
+            tape.watch(x := tf.constant(x))
+            y = call(x)
+        self.assertAllClose(tape.gradient(y, x), np.tile((q - np.asarray(zero, float)).sum(1), [2, 1]), rtol=1e-6)
+
+    def test_a_zero_of_nan_makes_its_columns_nan(self):
+        y = tfo.nn.quantized_matmul(tf.ones([2, 4]), tf.ones([4, 3], tf.int8), tf.ones([3]), zero=[0.5, np.nan, 0.5])
+        self.assertAllEqual(np.isnan(y), [[False, True, False]] * 2)
+
+    @parameterized.parameters(
+        (np.int64([2**32, 2**32 + 1]), r"group_index\[0\] is 4294967296, expected a whole number of 32 bits"),
+        (np.uint64([1, 2**63]), r"group_index\[1\] is 9223372036854775808, expected a whole number of 32 bits"),
+        (np.float32([0.9, -0.9]), r"group_index\[0\] is 0.9, expected a whole number of 32 bits"),
+        (np.float32([1, np.nan]), r"group_index\[1\] is nan, expected a whole number of 32 bits"),
+        ([0, 2**32], r"group_index\[1\] is 4294967296, expected a whole number of 32 bits"),
+    )
+    def test_a_group_index_is_whole(self, groups, message):
+        def call(groups=groups):
+            return tfo.nn.quantized_matmul(
+                tf.ones([1, 2]), tf.ones([2, 3], tf.int8), tf.ones([2, 3]), group_index=groups
+            )
+
+        functions = [call, tf.function(call), tf.function(call, jit_compile=True)]
+        if isinstance(groups, np.ndarray):
+            spec = [tf.TensorSpec([None], groups.dtype)]
+            functions.append(lambda: tf.function(call, input_signature=spec)(groups))
+        for function in functions:
+            with self.assertRaisesRegex(tf.errors.InvalidArgumentError, message):
+                function()
 
     def test_ranks(self):
         kernel, scale = tf.ones([5, 3], tf.int8), tf.ones([3])
@@ -281,11 +338,13 @@ class QuantizedMatmulTest(tf.test.TestCase, parameterized.TestCase):
         ({"kernel": tf.ones([6, 3])}, "kernel is float32, expected int8 or uint8"),
         ({"inputs": tf.ones([2, 6], tf.int32)}, "inputs are int32, expected float16"),
         ({"scale": tf.ones([3], tf.int32)}, "scale are int32, expected float16"),
-        ({"zero": tf.ones([3], tf.uint8)}, "zero is uint8, expected int8, as kernel is"),
-        ({"group_index": [True] * 6}, "group_index is bool, expected integers or floats"),
+        ({"zero": [True] * 3}, "zero are bool, expected int8"),
+        ({"zero": tf.constant([True] * 3)}, "zero is bool, expected integers or floats"),
+        ({"group_index": [True] * 6}, "group_index are bool, expected int32"),
         ({"inputs": tf.constant(1.0)}, r"inputs must be \[.., depth\]"),
         ({"inputs": tf.ones([2, 5])}, r"kernel must be \[depth, columns\]"),
-        ({"scale": tf.ones([4])}, r"kernel must be \[depth, columns\]"),
+        ({"scale": tf.ones([4])}, r"scale must be \[columns\] or .* with columns = 3, the kernel's: it has 4"),
+        ({"scale": tf.ones([1, 4])}, r"scale must be \[columns\] or .* with columns = 3, the kernel's: it has 4"),
         ({"scale": tf.ones([])}, r"scale must be \[columns\] or \[groups, columns\]: it has rank 0"),
         ({"scale": tf.ones([2, 3])}, r"scale must be \[columns\] or \[groups, columns\] with groups = 1, without"),
         (
@@ -293,7 +352,8 @@ class QuantizedMatmulTest(tf.test.TestCase, parameterized.TestCase):
             r"scale must be \[groups, columns\] with groups = 3, of depth 6 in",
         ),
         ({"block_size": 6}, r"scale must be \[groups, columns\]: it has rank 1"),
-        ({"bits": 4}, r"kernel must be \[depth, pairs of columns\]"),
+        ({"bits": 4}, r"scale must be \[columns\] or .* with columns = 5 or 6, the kernel's: it has 3"),
+        ({"kernel": tf.ones([6], tf.int8), "bits": 4}, r"kernel must be \[depth, pairs of columns\]"),
         ({"transposed": True}, r"kernel must be \[columns, depth\]"),
         ({"zero": tf.ones([1, 3], tf.int8)}, "zero must have scale's shape"),
         ({"group_index": [0] * 5, "scale": tf.ones([1, 3])}, r"group_index must be \[depth\]"),

@@ -12,6 +12,7 @@ def both_lengths(label_lengths, logit_lengths):
         nn_arguments.integers("label_lengths", label_lengths),
         nn_arguments.integers("logit_lengths", logit_lengths),
     ]
+    # fits: int32 or int64
     return lengths if lengths[0].dtype == lengths[1].dtype else [tf.cast(t, tf.int64) for t in lengths]
 
 

@@ -35,7 +35,7 @@ def update_cache(cache: TensorLike, rows: TensorLike, positions: TensorLike, *, 
       ValueError: dtypes or shapes that do not fit.
       InvalidArgumentError: a position outside of its range (on a GPU it writes nothing).
     """
-    cache = arguments.dense_tensor("cache", cache)
+    cache = arguments.number_tensor("cache", cache, or_bools=True)
     rows = arguments.dense_tensor("rows", rows, None if hasattr(rows, "dtype") else cache.dtype)
     if rows.dtype != cache.dtype:
         raise ValueError(f"rows are {rows.dtype.name}, expected {cache.dtype.name}: the cache's dtype")

@@ -21,6 +21,12 @@ class UpdateCacheTest(tf.test.TestCase, parameterized.TestCase):
         tfo.nn.update_cache(cache, tf.ones([1, 1, 2]), 1)
         self.assertAllEqual(cache, tf.zeros([1, 3, 2]))
 
+    def test_dtypes_without_a_kernel_raise(self):
+        for x in (tf.fill([1, 3], "a"), tf.cast(tf.zeros([1, 3]), tf.dtypes.experimental.float8_e5m2)):
+            for run in (tfo.nn.update_cache, tf.function(tfo.nn.update_cache)):
+                with self.assertRaisesRegex(ValueError, f"cache are {x.dtype.name}, expected numbers or bools"):
+                    run(x, x, 0)
+
 
 if __name__ == "__main__":
     tf.test.main()

@@ -90,8 +90,8 @@ class CandidateSearch:
         times = tf.reduce_sum(tf.cast(is_equal, penalties.dtype), -1)
         penalty = arguments.constant_or_cast(self._options.diversity_penalty, penalties.dtype) * times
         candidates = candidates._replace(log_probs=candidates.log_probs - penalty, penalties=penalties + penalty)
-        order = tf.cast(candidates.parents, tf.int64) * tf.cast(num_tokens, tf.int64)
-        order += tf.cast(candidates.tokens, tf.int64)
+        order = tf.cast(candidates.parents, tf.int64) * tf.cast(num_tokens, tf.int64)  # fits: int32
+        order += tf.cast(candidates.tokens, tf.int64)  # fits: int32
         candidates = take(candidates, tf.argsort(order, stable=True))
         return take(candidates, tf.math.top_k(candidates.log_probs, self._count).indices)
 

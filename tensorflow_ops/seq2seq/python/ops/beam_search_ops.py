@@ -249,7 +249,8 @@ def batch_gather(params: TensorLike, indices: TensorLike, *, name: str | None = 
         if not indices.dtype.is_integer:
             raise ValueError(f"indices are {indices.dtype.name}, expected int32 or int64")
         if indices.dtype not in (tf.int32, tf.int64):
-            indices = tf.cast(indices, tf.int64 if indices.dtype in (tf.uint32, tf.uint64) else tf.int32)
+            dtype = tf.int64 if indices.dtype in (tf.uint32, tf.uint64) else tf.int32
+            indices = arguments.whole_numbers("indices", indices, dtype)
         rank = indices.shape.rank
         if rank is None:
             return _batch_gather_of_any_rank(params, indices)

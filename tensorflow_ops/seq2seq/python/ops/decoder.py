@@ -106,7 +106,7 @@ def goes_on(step, max_length, finished):
 
 def start(batch_size, max_length, bos_id):
     """Returns batch_size and max_length, ints or tensors, and each example's first token, [B]. Raises ValueError."""
-    batch_size = arguments.int_scalar("batch_size", batch_size, 0)
+    batch_size = arguments.int_scalar("batch_size", batch_size, 0, decides_shape=True)
     max_length = seq2seq_arguments.max_length(max_length)
     bos = arguments.tensor_of_kind("bos_id", bos_id, tf.int32)
     if bos.shape.rank == 0:
@@ -206,9 +206,10 @@ class Decoder:
     def _first(self, path, leaf, batch_size, beams):
         name = f"initial_state[{path}]" if path else "initial_state"
         if isinstance(leaf, KeyValueCache):
-            repeated = leaf if beams == 1 else leaf.repeated(beams)
-            arguments.with_shape(f"{name}.lengths", leaf.lengths, [batch_size], "batch_size examples")
-            return repeated
+            cache = leaf if beams == 1 else leaf.repeated(beams)
+            lengths = arguments.with_shape(f"{name}.lengths", leaf.lengths, [batch_size], "batch_size examples")
+            lengths = lengths if beams == 1 else tf.repeat(lengths, beams)
+            return KeyValueCache(cache.keys, cache.values, lengths, cache.ancestors, cache.counts, cache.beam_width)
         leaf = arguments.dense_tensor(name, leaf)
         leaf = arguments.with_shape(name, leaf, [batch_size, ...], "batch_size examples")
         if beams == 1:

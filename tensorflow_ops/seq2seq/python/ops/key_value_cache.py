@@ -1,12 +1,16 @@
 """The public class KeyValueCache: the keys and values of a decoder's earlier positions."""
 
-from typing import Any
-
 import tensorflow as tf
 
 from tensorflow_ops.core.python import arguments
-from tensorflow_ops.core.python.type_aliases import TensorLike
+from tensorflow_ops.core.python.type_aliases import DTypeLike, TensorLike
 from tensorflow_ops.nn.python.ops import attention, decode_attention, update_cache
+
+
+def _size(tensor, axis):
+    """Returns an int, or an int32 scalar tensor."""
+    known = tensor.shape[axis]
+    return tf.shape(tensor)[axis] if known is None else known
 
 
 class KeyValueCache(tf.experimental.ExtensionType):
@@ -33,6 +37,7 @@ class KeyValueCache(tf.experimental.ExtensionType):
       values: [R, S, K, Dv].
       lengths: int32 [R], the positions that are written.
       ancestors: int32 [R, S], the beam of the same example in whose row a position lies.
+      counts: int32 [R], those of the last `append`; 2^31 - 1 if it had none.
       beam_width: rows of an example.
     """
 
@@ -40,6 +45,7 @@ class KeyValueCache(tf.experimental.ExtensionType):
     values: tf.Tensor
     lengths: tf.Tensor
     ancestors: tf.Tensor
+    counts: tf.Tensor
     beam_width: int = 1
 
     @classmethod
@@ -51,7 +57,7 @@ class KeyValueCache(tf.experimental.ExtensionType):
         depth: int,
         *,
         value_depth: int | None = None,
-        dtype: Any = tf.float32,
+        dtype: DTypeLike = tf.float32,
     ) -> "KeyValueCache":
         """Returns an empty cache, for the initial_state of a search, which repeats it for its beams.
 
@@ -62,58 +68,135 @@ class KeyValueCache(tf.experimental.ExtensionType):
           depth: of keys.
           value_depth: of values; None: depth.
           dtype: float16, bfloat16, float32 or float64.
+
+        Raises:
+          ValueError: a size that is no int in its range, another dtype.
+          InvalidArgumentError: a size out of its range, found at run time.
         """
-        shape = batch_size, max_length, num_heads
+        batch_size = arguments.int_scalar("batch_size", batch_size, 0)
+        max_length = arguments.int_scalar("max_length", max_length, 0)
+        shape = batch_size, max_length, arguments.static_int("num_heads", num_heads, 1)
+        depth = arguments.static_int("depth", depth, 1)
+        value_depth = depth if value_depth is None else arguments.static_int("value_depth", value_depth, 1)
+        dtype = arguments.float_dtype("dtype", dtype)
         return cls(
             keys=tf.zeros([*shape, depth], dtype),
-            values=tf.zeros([*shape, depth if value_depth is None else value_depth], dtype),
+            values=tf.zeros([*shape, value_depth], dtype),
             lengths=tf.zeros([batch_size], tf.int32),
             ancestors=tf.zeros([batch_size, max_length], tf.int32),
+            counts=tf.fill([batch_size], arguments.MAX_INT32),
         )
 
     def append(self, key: TensorLike, value: TensorLike, *, counts: TensorLike | None = None) -> "KeyValueCache":
         """Returns the cache with T more positions: in a graph's loop without a copy of the others.
 
         Args:
-          key: [R, T, K, D], cast to the cache's dtype.
+          key: [R, T, K, D], cast to the cache's dtype from another float dtype.
           value: [R, T, K, Dv], cast likewise.
           counts: an int or integers [R], in [0, T]: of a prompt with padding at its end, the
-            positions that count. None: T.
+            positions that count; the same for all beams of an example. None: T.
 
         Raises:
-          InvalidArgumentError: positions beyond the cache's S.
+          ValueError: a wrong dtype, shapes that do not fit.
+          InvalidArgumentError: shapes that do not fit, found at run time; wrong counts; positions
+            beyond the cache's S (on a GPU they are not written).
         """
-        key, value = (arguments.cast_tensor(name, x, self.keys.dtype) for name, x in (("key", key), ("value", value)))
-        rows, count = tf.unstack(tf.shape(key)[:2])
+        rows = _size(self.lengths, 0)
+        key = self._new("key", key, [rows, None, *self.keys.shape[2:]], "a row for each of the cache")
+        count = _size(key, 1)
+        value = self._new("value", value, [rows, count, *self.values.shape[2:]], "as many positions as key")
+        added = count if counts is None else self._checked_counts(counts, rows, count)
+        lengths = self._with_room(count)
         own = tf.broadcast_to((tf.range(rows) % self.beam_width)[:, tf.newaxis], [rows, count])
-        added = count if counts is None else arguments.int_of_each("counts", counts, lambda: rows)
         return KeyValueCache(
-            keys=update_cache.update_cache(self.keys, key, self.lengths),
-            values=update_cache.update_cache(self.values, value, self.lengths),
-            lengths=self.lengths + added,
-            ancestors=update_cache.update_cache(self.ancestors, own, self.lengths),
+            keys=update_cache.update_cache(self.keys, key, lengths),
+            values=update_cache.update_cache(self.values, value, lengths),
+            lengths=lengths + added,
+            ancestors=update_cache.update_cache(self.ancestors, own, lengths),
+            counts=tf.fill([rows], arguments.MAX_INT32) if counts is None else added,
             beam_width=self.beam_width,
         )
 
-    def attend(self, query: TensorLike, **options: Any) -> tf.Tensor:
+    def attend(
+        self,
+        query: TensorLike,
+        *,
+        scale: float | None = None,
+        softcap: float | None = None,
+        window: int | tuple[int | None, int | None] | None = None,
+        alibi_slopes: TensorLike | None = None,
+        sinks: TensorLike | None = None,
+    ) -> tf.Tensor:
         """Returns the causal attention of the last T positions, [R, T, N, Dv].
 
         Args:
-          query: [R, T, N, D], of the positions that `append` has just written.
-          **options: scale, softcap, window, alibi_slopes, sinks of `tfo.nn.attention`.
+          query: [R, T, N, D], the cache's dtype, of the positions that `append` has just written,
+            or of fewer. After an append with counts, the last T that count; where fewer than T
+            do, these come first, and the padding after them gives 0.
+          scale: of `tfo.nn.decode_attention`, as the other options.
+          softcap: likewise.
+          window: likewise.
+          alibi_slopes: likewise.
+          sinks: likewise.
+
+        Raises:
+          ValueError: a wrong dtype, shapes that do not fit.
+          InvalidArgumentError: shapes that do not fit, found at run time.
         """
+        query = arguments.dense_tensor("query", query, None if hasattr(query, "dtype") else self.keys.dtype)
+        if query.dtype != self.keys.dtype:
+            raise ValueError(f"query is {query.dtype.name}, expected {self.keys.dtype.name}: the cache's dtype")
+        rows = _size(self.lengths, 0)
+        sizes = [rows, None, None, self.keys.shape[3]]
+        query = arguments.with_shape("query", query, sizes, "a row for each of the cache, of its keys' depth")
+        options = {"scale": scale, "softcap": softcap, "window": window, "alibi_slopes": alibi_slopes, "sinks": sinks}
+        count = _size(query, 1)
+        counts = tf.minimum(self.counts, count)
         if self.beam_width == 1:
-            return attention.attention(query, self.keys, self.values, causal=True, key_lengths=self.lengths, **options)
-        rows, length = tf.unstack(tf.shape(self.ancestors))
-        ancestors = tf.reshape(self.ancestors, [rows // self.beam_width, self.beam_width, length])
-        return decode_attention.decode_attention(
-            query, self.keys, self.values, self.lengths, ancestors=ancestors, **options
-        )
+            decode_attention.keys_before(window)
+            return attention.attention(
+                query, self.keys, self.values, causal=True, lengths=counts, key_lengths=self.lengths, **options
+            )
+        sizes = [rows // self.beam_width, self.beam_width, _size(self.ancestors, 1)]
+        ancestors = tf.reshape(self.ancestors, sizes)
+        # The padding follows the positions that count.
+        ends = self.lengths + (count - counts)
+        output = decode_attention.decode_attention(query, self.keys, self.values, ends, ancestors=ancestors, **options)
+        is_padding = tf.range(count) >= counts[:, tf.newaxis]
+        return tf.where(is_padding[:, :, tf.newaxis, tf.newaxis], tf.zeros([], output.dtype), output)
 
     def repeated(self, beams):
         """Returns the cache of a search with as many rows for each of this one's. Positions so far lie in beam 0."""
         if self.beam_width != 1:
             raise ValueError(f"beam_width is {self.beam_width}, expected 1: the search repeats the cache")
-        keys, values, lengths = (tf.repeat(x, beams, axis=0) for x in (self.keys, self.values, self.lengths))
+        repeated = [tf.repeat(x, beams, axis=0) for x in (self.keys, self.values, self.lengths, self.counts)]
+        keys, values, lengths, counts = repeated
         ancestors = tf.zeros(tf.shape(keys)[:2], tf.int32)
-        return KeyValueCache(keys, values, lengths, ancestors, beam_width=beams)
+        return KeyValueCache(keys, values, lengths, ancestors, counts, beam_width=beams)
+
+    def _new(self, name, tensor, shape, meaning):
+        """Returns keys or values to append. Raises ValueError."""
+        tensor = arguments.tensor_of_kind(name, tensor, self.keys.dtype)
+        return arguments.with_shape(name, tensor, shape, meaning)
+
+    def _with_room(self, count):
+        """Returns lengths, checked to leave room for `count` positions."""
+        size = _size(self.ancestors, 1)
+        known = isinstance(size, int) and isinstance(count, int)
+        if known and count > size:
+            raise ValueError(f"key has {count} positions, expected at most {size}: the cache's max_length")
+        expected = f"[0, {size - count if known else 'max_length - the positions of key'}]: the cache is full"
+        valid = (self.lengths >= 0) & (self.lengths <= size - count)
+        return arguments.checked("lengths", self.lengths, valid, expected, on_gpu=False)
+
+    def _checked_counts(self, counts, rows, count):
+        """Returns int32 [R]. Raises ValueError."""
+        counts = arguments.int_of_each("counts", counts, lambda: rows)
+        counts = arguments.with_shape("counts", counts, [rows], "one for each row of the cache")
+        most = count if isinstance(count, int) else "the positions of key"
+        counts = arguments.checked("counts", counts, (counts >= 0) & (counts <= count), f"[0, {most}]")
+        if self.beam_width > 1:
+            firsts = tf.repeat(counts[:: self.beam_width], self.beam_width)
+            expected = f"the same for the {self.beam_width} beams of an example"
+            counts = arguments.checked("counts", counts, arguments.equal(counts, firsts), expected)
+        return counts

@@ -15,7 +15,7 @@ def row_seeds(seed, batch_size):
     seed = arguments.dense_tensor("seed", seed, dtype_hint=tf.int32)
     if not seed.dtype.is_integer:
         raise ValueError(f"seed is {seed.dtype.name}, expected int32")
-    seed = tf.cast(seed, tf.int32)
+    seed = tf.cast(seed, tf.int32)  # fits: the lower bits are the result
     if seed.shape.rank == 2:
         return arguments.with_shape("seed", seed, [batch_size, 2], "two numbers for each example")
     if not seed.shape.is_fully_defined() or seed.shape != [2]:

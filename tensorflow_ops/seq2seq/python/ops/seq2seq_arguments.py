@@ -1,18 +1,21 @@
 """Checks and conversions that the seq2seq functions share: logits, ids, functions."""
 
 from collections.abc import Callable, Iterable
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from typing_extensions import TypeAliasType
 
 from tensorflow_ops.core.python import arguments
 from tensorflow_ops.core.python.type_aliases import TensorLike
 
 # (token_ids, state) -> (logits, state).
-StepFn: TypeAlias = Callable[[tf.Tensor, Any], tuple[TensorLike, Any]]
+StepFn = TypeAliasType("StepFn", Callable[[tf.Tensor, Any], tuple[TensorLike, Any]])
 # (step, sequences, logits) -> logits, or -> (logits, forbidden). step is an int32 scalar.
-LogitsProcessor: TypeAlias = Callable[[Any, tf.Tensor, tf.Tensor], tf.Tensor | tuple[tf.Tensor, tf.Tensor]]
+LogitsProcessor = TypeAliasType(
+    "LogitsProcessor", Callable[[Any, tf.Tensor, tf.Tensor], tf.Tensor | tuple[tf.Tensor, tf.Tensor]]
+)
 
 
 def logits_tensor(logits, expected, meaning):
@@ -26,7 +29,7 @@ def logits_tensor(logits, expected, meaning):
 
 def max_length(value):
     """Returns an int, or an int32 scalar tensor, that is at least 1. Raises ValueError."""
-    value = arguments.int_scalar("max_length", value, 1)
+    value = arguments.int_scalar("max_length", value, 1, decides_shape=True)
     # At least 1 even so: XLA compiles tensors of this size before the check runs.
     return value if isinstance(value, int) else tf.maximum(value, 1)
 

@@ -50,7 +50,7 @@ def hinge_loss(labels: TensorLike, logits: TensorLike, *, ignore_index: int = -1
     return HingeLoss(
         *ops.tensorflow_ops_hinge_loss(
             logits=arguments.float_tensor("logits", logits),
-            labels=arguments.cast(labels, tf.int64),
+            labels=arguments.cast(labels, tf.int64),  # fits: int32 or int64
             ignore_index=arguments.static_int("ignore_index", ignore_index, -arguments.MAX_INT32),
             name=name,
         )

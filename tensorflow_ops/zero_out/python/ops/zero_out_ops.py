@@ -36,7 +36,7 @@ def zero_out(x: TensorLike, name: str | None = None) -> tf.Tensor:
     Returns:
       A tensor of x's shape and dtype, differentiable in x to any order.
     """
-    return ops.tensorflow_ops_zero_out(x=arguments.dense_tensor("x", x), name=name)
+    return ops.tensorflow_ops_zero_out(x=arguments.number_tensor("x", x), name=name)
 
 
 @autograph.op_function
@@ -63,5 +63,5 @@ def zero_out_with_index(x: TensorLike, *, preserve_index: int = 0, name: str | N
     Raises:
       InvalidArgumentError: preserve_index is out of range.
     """
-    x = arguments.dense_tensor("x", x)
+    x = arguments.number_tensor("x", x)
     return ZeroOutWithIndex(*ops.tensorflow_ops_zero_out_with_index(x=x, preserve_index=preserve_index, name=name))

@@ -108,9 +108,6 @@ void FindTapsOf(const GridSampleSpec& args, const C* grid,
   Coordinates<C> at;
   ReadCoordinates(args, grid, span, &at);
   const bool flow = args.coordinates == SampleCoordinates::kFlow;
-  // Reflection may round places inside of the image.
-  const bool has_inside = kAxis == 2 && slopes == nullptr &&
-                          args.padding != SamplePadding::kReflection;
   taps->count = kAxis * kAxis;
   for (int64_t i = 0; i < PaddedCount<C>(span); i += kCount) {
     const V y =
@@ -119,7 +116,7 @@ void FindTapsOf(const GridSampleSpec& args, const C* grid,
         PlaceOf<V>(axis_x, Load(at.x + i), flow ? Load(at.own_x + i) : V{});
     if constexpr (kAxis == 2) {
       const auto inside = (y > 0) & (y < last_y) & (x > 0) & (x < last_x);
-      if (has_inside && !AnyLane(~inside)) {
+      if (slopes == nullptr && !AnyLane(~inside)) {
         const V low_y = Floor(y), low_x = Floor(x);
         const V down = y - low_y, right = x - low_x;
         const V up = 1 - down, left = 1 - right;

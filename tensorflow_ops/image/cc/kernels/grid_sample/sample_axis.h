@@ -97,36 +97,45 @@ TFO_FORMULA C FarOutside(const ImageAxis<C>& axis) {
   return static_cast<C>(axis.size + 2 + (axis.size >> 21));
 }
 
-// Reflects a place, and its slope with it.
+// Reflects a place, and its slope with it. A place inside of the image stays as
+// it is, and no step rounds another one on an axis below 2^24 pixels. What lies
+// in half a pixel around the image is left for a clip.
 template <typename V, typename C>
 TFO_FORMULA V Reflected(const ImageAxis<C>& axis, V place, V* slope) {
-  const C low = axis.align_corners ? C(0) : C(-0.5);
-  const C span = static_cast<C>(axis.align_corners ? axis.size - 1 : axis.size);
+  const C edge =
+      axis.align_corners ? C(0) : C(1);  // pixels -1 and 1, or -1 and 0
+  const C span = static_cast<C>(axis.size - 1) + edge;
   if (span == 0) return place - place;
-  const V from_low = place - low;
-  *slope = from_low < 0 ? -*slope : *slope;
-  const V distance = ModuloOf<V>(from_low < 0 ? -from_low : from_low, 2 * span);
-  *slope = distance > span ? -*slope : *slope;
-  V reflected = 2 * span - distance;
+  const V distance = ModuloOf<V>(place < 0 ? -place : place, 2 * span);
+  const auto beyond = distance > span;
+  const auto mirrored = beyond ^ (place < 0);
+  V reflected = beyond ? 2 * span - distance : distance;
   if (axis.coordinates == SampleCoordinates::kIndices &&
       axis.mode == SampleMode::kNearest && axis.align_corners) {
     // SciPy rounds this half up before it reflects the pixel.
-    const auto is_half = (from_low > 0) & (distance == span + C(0.5));
+    const auto is_half = (place > 0) & (distance - span == C(0.5));
     reflected = is_half ? reflected - C(0.5) : reflected;
   }
-  return (distance > span ? reflected : distance) + low;
+  *slope = mirrored ? -*slope : *slope;
+  return mirrored ? reflected - edge : reflected;
 }
 
+// Moves the pixel `low` of a place, the one below or the nearest, by multiples
+// of the period: the place itself would round.
 template <typename V, typename C>
-TFO_FORMULA V Wrapped(const ImageAxis<C>& axis, V place) {
+TFO_FORMULA V Wrapped(const ImageAxis<C>& axis, V place, V low) {
   const bool grid = axis.padding == SamplePadding::kGridWrap;
   const C last = static_cast<C>(axis.size - 1);
   const C period = grid ? static_cast<C>(axis.size) : last;
-  if (period == 0) return place - place;
-  const V distance = ModuloOf<V>(place < 0 ? -place : place, period);
-  V wrapped = place < 0 ? period - distance : distance;
-  if (grid) return wrapped < period ? wrapped : wrapped - period;
-  return place == last ? place : wrapped;
+  if (period == 0) return low;
+  const V distance = ModuloOf<V>(low < 0 ? -low : low, period);
+  V wrapped = (low < 0) & (distance > 0) ? period - distance : distance;
+  if (grid) return wrapped;
+  // The last pixel is at each multiple of the period, too, for places before.
+  const V fraction = place - low;
+  const auto before = (fraction < 0) | ((fraction == 0) & (place < 0));
+  wrapped = (wrapped == 0) & before ? Broadcast<V>(last) : wrapped;
+  return (place >= 0) & (place <= last) ? low : wrapped;
 }
 
 // A place moved by the padding, and its slope.
@@ -140,11 +149,9 @@ TFO_FORMULA V Padded(const ImageAxis<C>& axis, V place, V* slope) {
       *slope = place < last ? *slope : V{};
       return (place < 0) | (place > last) ? Broadcast<V>(-2) : place;
     case SamplePadding::kGridWrap:
-      return Wrapped<V>(axis, place);
+      return place;  // Wrapped moves its pixel
     case SamplePadding::kWrap:
-      place = Wrapped<V>(axis, place);
-      *slope = place < last ? *slope : V{};
-      return place;
+      return last == 0 ? place - place : place;
     case SamplePadding::kReflection:
       place = Reflected<V>(axis, place, slope);
       break;
@@ -186,8 +193,8 @@ TFO_FORMULA void CubicWeights(V f, V (&weight)[4], V (&slope)[4]) {
   }
 }
 
-// The pixel of a tap of a bicubic sample; `tap` is a whole number in (-2 size -
-// 2, 2 size + 2). Outside of the axis only with zeros.
+// The pixel of a tap of a bicubic sample; `tap` is a whole number in (-size -
+// 3, size + 3). Outside of the axis only with zeros.
 template <typename V, typename C>
 TFO_FORMULA V PaddedTap(const ImageAxis<C>& axis, V tap) {
   const C last = static_cast<C>(axis.size - 1);
@@ -201,7 +208,7 @@ TFO_FORMULA V PaddedTap(const ImageAxis<C>& axis, V tap) {
   tap = tap < 0 ? -tap - edge : tap;
   tap = tap >= period ? tap - period : tap;
   tap = tap >= period ? tap - period : tap;
-  return tap > last ? period - edge - tap : tap;
+  return tap > last ? period - tap - edge : tap;
 }
 
 template <typename V, typename C>
@@ -213,7 +220,8 @@ TFO_FORMULA AxisTaps<V, 4> CubicTaps(const ImageAxis<C>& axis, V place) {
     if (period == 0) {
       place = place - place;
     } else {
-      const V distance = ModuloOf<V>(place < 0 ? -place : place, period);
+      V distance = ModuloOf<V>(place < 0 ? -place : place, period);
+      distance = distance > size ? distance - period : distance;
       place = place < 0 ? -distance : distance;
     }
   } else {
@@ -238,13 +246,20 @@ TFO_FORMULA AxisTaps<V, kCount> TapsAt(const ImageAxis<C>& axis, V place) {
   } else {
     place = Padded<V>(axis, place, &slope);
     taps.nan = place - place;
+    V low = kCount == 1 ? Nearest<V>(axis, place) : Floor(place);
+    const V fraction = place - low;
+    if (axis.padding == SamplePadding::kWrap ||
+        axis.padding == SamplePadding::kGridWrap) {
+      low = Wrapped<V>(axis, place, low);
+      if (axis.padding == SamplePadding::kWrap) {
+        slope = low < last ? slope : V{};
+      }
+    }
+    taps.pixel[0] = low;
     if constexpr (kCount == 1) {
-      taps.pixel[0] = Nearest<V>(axis, place);
       taps.weight[0] = Broadcast<V>(1);
       taps.slope[0] = V{};
     } else {
-      const V low = Floor(place), fraction = place - low;
-      taps.pixel[0] = low;
       taps.weight[0] = 1 - fraction;
       taps.slope[0] = V{} - 1;
       taps.pixel[1] = low + 1;

@@ -54,7 +54,7 @@ void MultiplyStrips(const Cpu& cpu, const FloatProduct& p, bool in_panels,
   const StoredBytes bytes = BytesOf(w);
   const int64_t num_blocks = p.blocks.size();
   const std::vector<float> x_sums = SumsOfBlocks(p);
-  const bool has_zero = w.zero != nullptr || OffsetOf(w) != 0;
+  const bool has_zero = HasRawZero(w);
   const int64_t strip = in_panels ? kUnit : StripColumns(w, cpu);
   const int64_t stride = strip + kUnit;  // room for whole vectors
   const int64_t tile_rows = in_panels ? kTileRows : kDirectRows;
@@ -73,8 +73,7 @@ void MultiplyStrips(const Cpu& cpu, const FloatProduct& p, bool in_panels,
         const DepthBlock& block = p.blocks[b];
         if (has_zero && block.group != group_of_zeros) {
           for (int64_t i = 0; i < count; ++i) {
-            zeros.data()[i] =
-                static_cast<float>(RawZeroOf(w, block.group, n + i));
+            zeros.data()[i] = RawZeroOf(w, block.group, n + i);
           }
           group_of_zeros = block.group;
         }
@@ -176,7 +175,7 @@ void MultiplyColumnPanels(const Cpu& cpu, const FloatProduct& p,
           depth = TFO_DISPATCH(UnpackArranged)(
               bytes, n + i, block.begin, block.depth,
               unpacked.data() + i * kBlockDepth);
-          zeros[i] = static_cast<float>(RawZeroOf(w, block.group, n + i));
+          zeros[i] = RawZeroOf(w, block.group, n + i);
           if (w.groups > 1)
             scales[i] = w.scale[(n + i) * w.groups + block.group];
         }
@@ -222,7 +221,7 @@ void DotColumns(const Cpu& cpu, const FloatProduct& p, const Finish& finish) {
           inputs.sums[m * num_blocks + b];
     }
   }
-  const bool has_zero = w.zero != nullptr || OffsetOf(w) != 0;
+  const bool has_zero = HasRawZero(w);
   const auto body = [&](int64_t begin, int64_t end) {
     float sums[kDirectRows][kUnit];
     for (int64_t n = begin * kUnit; n < std::min(end * kUnit, w.columns);
@@ -238,12 +237,12 @@ void DotColumns(const Cpu& cpu, const FloatProduct& p, const Finish& finish) {
           if (has_zero && w.groups > 1) {
             TFO_DISPATCH(SubtractZeros)
             (w.zero != nullptr ? w.zero + n * w.groups : nullptr, w.is_signed,
+             w.float_zero != nullptr ? w.float_zero + n * w.groups : nullptr,
              static_cast<float>(OffsetOf(w)), w.scale + n * w.groups, of_row,
              w.groups, count, sums[i]);
           } else if (has_zero) {
             for (int64_t j = 0; j < count; ++j) {
-              sums[i][j] -=
-                  static_cast<float>(RawZeroOf(w, 0, n + j)) * of_row[0];
+              sums[i][j] -= RawZeroOf(w, 0, n + j) * of_row[0];
             }
           }
           finish(m + i, n, count, sums[i]);

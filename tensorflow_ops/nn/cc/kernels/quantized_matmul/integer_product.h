@@ -1,5 +1,5 @@
 // Products of integers with quantized weights: sums are exact, modulo 2^32, in
-// each group.
+// each group, but for zeros that are floats.
 #ifndef TENSORFLOW_OPS_NN_CC_KERNELS_QUANTIZED_MATMUL_INTEGER_PRODUCT_H_
 #define TENSORFLOW_OPS_NN_CC_KERNELS_QUANTIZED_MATMUL_INTEGER_PRODUCT_H_
 
@@ -205,7 +205,8 @@ void MultiplyPacks(const Cpu& cpu, const IntegerProduct<C>& p,
         p.rows, strip, few ? 0 : step / kNumbers);
     const Buffer<int32_t> integers(RoundUp(p.rows, kIntegerTile) * stride),
         in_order(ordered ? 0 : stride), zeros(stride);
-    const Buffer<C> scales(stride), sums(p.rows * stride);
+    const Buffer<C> scales(stride), sums(p.rows * stride),
+        float_zeros(w.float_zero != nullptr ? stride : 0);
     for (int64_t n = begin * strip; n < std::min(end * strip, w.columns);
          n += strip) {
       const int64_t count = std::min(strip, w.columns - n);
@@ -245,8 +246,10 @@ void MultiplyPacks(const Cpu& cpu, const IntegerProduct<C>& p,
         }
         of_run += PacksOf<kNumbers>(run);
         for (int64_t i = 0; i < count; ++i) {
-          zeros.data()[i] = ZeroOf(w, run.group, n + i) - offset;
-          scales.data()[i] = w.scale[PlaceOf(w, run.group, n + i)];
+          const int64_t at = PlaceOf(w, run.group, n + i);
+          zeros.data()[i] = IntegerZeroOf(w, run.group, n + i) - offset;
+          if (w.float_zero != nullptr) float_zeros.data()[i] = w.float_zero[at];
+          scales.data()[i] = w.scale[at];
         }
         for (int64_t m = 0; m < p.rows; ++m) {
           const int32_t* of_row = integers.data() + m * stride;
@@ -256,8 +259,10 @@ void MultiplyPacks(const Cpu& cpu, const IntegerProduct<C>& p,
             of_row = in_order.data();
           }
           TFO_DISPATCH(AddScaledIntegers<C>)
-          (of_row, zeros.data(), inputs.sums.data()[m * p.runs.size() + r],
-           scales.data(), count, sums.data() + m * stride);
+          (of_row, zeros.data(),
+           w.float_zero != nullptr ? float_zeros.data() : nullptr,
+           inputs.sums.data()[m * p.runs.size() + r], scales.data(), count,
+           sums.data() + m * stride);
         }
       }
       for (int64_t m = 0; m < p.rows; ++m) {

@@ -438,18 +438,24 @@ void MultiplyIntegers(const PackOf<kLoop>* a, int64_t rows, int64_t depth,
 
 template <typename C>
 void AddScaledIntegers(const int32_t* integers, const int32_t* zero,
-                       int32_t x_sum, const C* scale, int64_t n, C* sums) {
+                       const C* float_zero, int32_t x_sum, const C* scale,
+                       int64_t n, C* sums) {
   typedef uint32_t Bits __attribute__((vector_size(4 * Lanes<C>::kCount)));
   typedef int32_t Integers __attribute__((vector_size(4 * Lanes<C>::kCount)));
   // Unsigned, so that overflow is defined.
   const auto x = static_cast<uint32_t>(x_sum);
+  const auto minus_x =
+      Broadcast<typename Lanes<C>::Vector>(-static_cast<C>(x_sum));
   ForVectors<C>(n, [&](auto part, int64_t at) {
     Bits sum, of_zero;
     memcpy(&sum, integers + at, sizeof(sum));
     memcpy(&of_zero, zero + at, sizeof(of_zero));
-    const auto value =
+    auto value =
         __builtin_convertvector(reinterpret_cast<Integers>(sum - of_zero * x),
                                 typename Lanes<C>::Vector);
+    if (float_zero != nullptr) {
+      value = MulAdd(part.Load(float_zero + at, 0), minus_x, value);
+    }
     part.Store(part.Load(sums + at, 0) + value * part.Load(scale + at, 0),
                sums + at);
   });
@@ -517,9 +523,9 @@ TFO_INSTANTIATE(IntegerLoop::kPairs);
 TFO_INSTANTIATE(IntegerLoop::kBytes);
 TFO_INSTANTIATE(IntegerLoop::kNibbles);
 #undef TFO_INSTANTIATE
-#define TFO_INSTANTIATE(C)                                                    \
-  template void AddScaledIntegers<C>(const int32_t*, const int32_t*, int32_t, \
-                                     const C*, int64_t, C*)
+#define TFO_INSTANTIATE(C)                                                     \
+  template void AddScaledIntegers<C>(const int32_t*, const int32_t*, const C*, \
+                                     int32_t, const C*, int64_t, C*)
 TFO_INSTANTIATE(float);
 TFO_INSTANTIATE(double);
 #undef TFO_INSTANTIATE

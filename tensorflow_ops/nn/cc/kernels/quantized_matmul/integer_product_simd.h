@@ -91,10 +91,12 @@ TFO_PER_CPU_LEVEL(
     void OrderIntegers(const int32_t* c, int64_t n, StoredPairs pairs,
                        int32_t* to);
 
-    // sums += (integers - zero * x_sum) * scale.
+    // sums += (integers - zero * x_sum - float_zero * x_sum) * scale, where
+    // float_zero may be null.
     template <typename C>
     void AddScaledIntegers(const int32_t* integers, const int32_t* zero,
-                           int32_t x_sum, const C* scale, int64_t n, C* sums);)
+                           const C* float_zero, int32_t x_sum, const C* scale,
+                           int64_t n, C* sums);)
 
 namespace cpu_avx512 {
 // MultiplyIntegers by tiles of AMX, in an AmxScope. Reads a, and panels, up to

@@ -38,7 +38,7 @@ void Check(NibblePairs pairs, bool transposed, bool is_signed, int64_t rows,
   const std::vector<float> scale(columns, 1);
   QuantizedWeights<float> w{depth,      columns,   1,       pairs,
                             transposed, is_signed, nullptr, scale.data(),
-                            nullptr,    nullptr,   depth};
+                            nullptr,    nullptr,   nullptr, depth};
   // No byte more, so that sanitizers see reads beyond.
   const StoredBytes bytes = BytesOf(w);
   std::vector<uint8_t> kernel(bytes.end - bytes.data);

@@ -10,7 +10,8 @@
 //
 // and the result is divided by s. Each operation rounds to T, and halves go to
 // the even integer. A row with an infinity or a NaN has results of NaN. With
-// one group, sums are then exact integers modulo 2^32.
+// one group, and zeros that are bytes, sums are then exact integers modulo
+// 2^32.
 //
 // On the CPU, float sums are of the stored numbers before zero and scale, of 4
 // bits up to 16^3 times as large: inputs above 1e30 may overflow.
@@ -35,10 +36,11 @@ struct QuantizedWeights {
   int64_t depth, columns, groups;
   NibblePairs pairs;
   bool transposed;
-  bool is_signed;         // the numbers of kernel and zero
+  bool is_signed;         // the bytes of kernel and zero
   const uint8_t* kernel;  // bytes of int8 or uint8
   const C* scale;         // [groups, columns], transposed [columns, groups]
-  const uint8_t* zero;    // the same, not packed; null: 0
+  const uint8_t* zero;    // the same, not packed; null: float_zero
+  const C* float_zero;    // the same; null: 0
   // [depth], in [0, groups): null for groups of block_size, but for the last.
   const int32_t* group_of;
   int64_t block_size;

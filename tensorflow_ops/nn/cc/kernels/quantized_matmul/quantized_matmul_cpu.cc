@@ -47,7 +47,7 @@ class Unpacker {
           const int64_t end = std::min(run_ends_[k], first + count);
           const int64_t group = GroupOf(w_, k);
           std::fill(zeros + (k - first), zeros + (end - first),
-                    static_cast<C>(RawZeroOf(w_, group, i)));
+                    RawZeroOf(w_, group, i));
           if (scaled_) {
             std::fill(scales + (k - first), scales + (end - first),
                       w_.scale[i * w_.groups + group]);
@@ -58,7 +58,7 @@ class Unpacker {
         const int64_t group = GroupOf(w_, i);
         if (group != group_of_zeros) {
           for (int64_t n = 0; n < count; ++n) {
-            zeros[n] = static_cast<C>(RawZeroOf(w_, group, first + n));
+            zeros[n] = RawZeroOf(w_, group, first + n);
           }
           group_of_zeros = group;
         }

@@ -45,7 +45,9 @@ __device__ Weight WeightAt(const QuantizedWeights<C>& w, int64_t k, int64_t n) {
   if constexpr (std::is_same_v<Weight, uint32_t>) {
     return static_cast<uint32_t>(q);
   } else {
-    return static_cast<C>(q) * w.scale[at];
+    C weight = static_cast<C>(q);
+    if (w.float_zero != nullptr) weight -= w.float_zero[at];
+    return weight * w.scale[at];
   }
 }
 
@@ -185,8 +187,9 @@ Error QuantizedMatmul(const Gpu& gpu, const QuantizedMatmulArgs<T>& args) {
   if (error != nullptr) return error;
   const GpuProduct<T, C> product{args.rows, w.depth, w.columns,
                                  integers,  factors, args.outputs};
-  return w.groups == 1 ? EnqueueProduct<false, uint32_t>(gpu, w, product)
-                       : EnqueueProduct<false, C>(gpu, w, product);
+  return w.groups == 1 && w.float_zero == nullptr
+             ? EnqueueProduct<false, uint32_t>(gpu, w, product)
+             : EnqueueProduct<false, C>(gpu, w, product);
 }
 
 template <typename T>

@@ -24,9 +24,19 @@ class QuantizedMatmulOpBase : public OpKernel {
                                           {"columns", NibblePairs::kColumns},
                                           {"depth", NibblePairs::kDepth}},
                                          &pairs_));
-    ::tensorflow::DataType kernel;
+    ::tensorflow::DataType kernel, zero, value;
     OP_REQUIRES_OK(ctx, ctx->GetAttr("Tkernel", &kernel));
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("Tzero", &zero));
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("Tvalue", &value));
+    int has_zero;
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("has_zero", &has_zero));
     is_signed_ = kernel == ::tensorflow::DT_INT8;
+    has_float_zero_ = has_zero > 0 && zero == value;
+    OP_REQUIRES(ctx, has_zero == 0 || zero == kernel || zero == value,
+                absl::InvalidArgumentError(absl::StrCat(
+                    "zero is ", ::tensorflow::DataTypeString(zero),
+                    ", expected ", ::tensorflow::DataTypeString(kernel), " or ",
+                    ::tensorflow::DataTypeString(value))));
   }
 
  protected:
@@ -36,17 +46,19 @@ class QuantizedMatmulOpBase : public OpKernel {
                            QuantizedWeights<Accumulator<T>>* weights) const {
     const Tensor& scale = ctx->input(first + 1);
     const int of_columns = scale.dims() == 2 && !transposed_ ? 1 : 0;
-    *weights = {inputs.dim_size(inputs.dims() - 1),
-                scale.dim_size(of_columns),
-                scale.dims() == 2 ? scale.dim_size(1 - of_columns) : 1,
-                pairs_,
-                transposed_,
-                is_signed_,
-                Data<uint8_t>(ctx->input(first)),
-                Data<Accumulator<T>>(scale),
-                OptionalData<uint8_t>(ctx, "zero"),
-                OptionalData<int32_t>(ctx, "group_index"),
-                block_size_ > 0 ? block_size_ : int64_t{1} << 62};
+    *weights = {
+        inputs.dim_size(inputs.dims() - 1),
+        scale.dim_size(of_columns),
+        scale.dims() == 2 ? scale.dim_size(1 - of_columns) : 1,
+        pairs_,
+        transposed_,
+        is_signed_,
+        Data<uint8_t>(ctx->input(first)),
+        Data<Accumulator<T>>(scale),
+        has_float_zero_ ? nullptr : OptionalData<uint8_t>(ctx, "zero"),
+        has_float_zero_ ? OptionalData<Accumulator<T>>(ctx, "zero") : nullptr,
+        OptionalData<int32_t>(ctx, "group_index"),
+        block_size_ > 0 ? block_size_ : int64_t{1} << 62};
     if constexpr (std::is_same_v<Device, Cpu>) {
       if (weights->group_of == nullptr) return absl::OkStatus();
       for (int64_t k = 0; k < weights->depth; ++k) {
@@ -63,7 +75,7 @@ class QuantizedMatmulOpBase : public OpKernel {
 
  private:
   int64_t block_size_;
-  bool transposed_, is_signed_;
+  bool transposed_, is_signed_, has_float_zero_;
   NibblePairs pairs_;
 };
 

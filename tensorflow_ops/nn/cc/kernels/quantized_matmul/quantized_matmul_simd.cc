@@ -209,9 +209,9 @@ void AddProducts(const float* products, const float* zero, float x_sum,
   });
 }
 
-void SubtractZeros(const uint8_t* zero, bool is_signed, float offset,
-                   const float* scale, const float* x_sums, int64_t groups,
-                   int64_t columns, float* sums) {
+void SubtractZeros(const uint8_t* zero, bool is_signed, const float* float_zero,
+                   float offset, const float* scale, const float* x_sums,
+                   int64_t groups, int64_t columns, float* sums) {
   for (int64_t n = 0; n < columns; ++n, scale += groups) {
     FloatVector sum = {};
     ForVectors<float>(groups, [&](auto part, int64_t at) {
@@ -224,6 +224,9 @@ void SubtractZeros(const uint8_t* zero, bool is_signed, float offset,
           v += ToFloat(is_signed ? WidenedFirst<true>(from, part.n)
                                  : WidenedFirst<false>(from, part.n));
         }
+      }
+      if (float_zero != nullptr) {
+        v += part.Load(float_zero + n * groups + at, 0);
       }
       sum =
           MulAdd(part.Load(scale + at, 0) * v, part.Load(x_sums + at, 0), sum);

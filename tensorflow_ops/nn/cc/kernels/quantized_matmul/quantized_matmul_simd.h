@@ -46,9 +46,10 @@ TFO_PER_CPU_LEVEL(
     // zero 0.
     void AddProducts(const float* products, const float* zero, float x_sum,
                      const float* scale, int64_t n, float* sums);
-    // sums [columns] -= the sum over groups of (zero + offset) * scale *
-    // x_sums; zero may be null.
-    void SubtractZeros(const uint8_t* zero, bool is_signed, float offset,
+    // sums [columns] -= the sum over groups of (zero + float_zero + offset) *
+    // scale * x_sums; both zeros may be null.
+    void SubtractZeros(const uint8_t* zero, bool is_signed,
+                       const float* float_zero, float offset,
                        const float* scale, const float* x_sums, int64_t groups,
                        int64_t columns, float* sums);)
 

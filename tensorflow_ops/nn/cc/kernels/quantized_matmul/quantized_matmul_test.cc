@@ -21,10 +21,13 @@ using testing::ToGpu;
 
 enum class Groups { kNone, kBlocks, kUnevenBlocks, kScattered };
 
+enum class Zeros { kNone, kBytes, kFloats };
+
 struct Format {
   int bits;
   NibblePairs pairs;
-  bool transposed, is_signed, has_zero;
+  bool transposed, is_signed;
+  Zeros zeros;
   Groups groups;
 };
 
@@ -34,9 +37,10 @@ struct Problem {
   Format format;
   int64_t rows;
   QuantizedWeights<C> weights;
-  std::vector<int> q, z;  // [depth, columns], [groups, columns]
+  std::vector<int> q;     // [depth, columns]
+  std::vector<double> z;  // [groups, columns]
   GpuVector<uint8_t> kernel, zero;
-  GpuVector<C> scale;
+  GpuVector<C> scale, float_zero;
   GpuVector<int32_t> group_of;
   GpuVector<T> inputs;
 
@@ -46,8 +50,7 @@ struct Problem {
   }
   double Weight(int64_t k, int64_t n) const {
     const int64_t g = Group(k);
-    return static_cast<double>(q[k * weights.columns + n] -
-                               z[g * weights.columns + n]) *
+    return (q[k * weights.columns + n] - z[g * weights.columns + n]) *
            scale[InScale(g, n)];
   }
 };
@@ -83,13 +86,18 @@ Problem<T> MakeProblem(const Format& f, int64_t rows, int64_t depth,
     p.scale[i] = static_cast<C>((1 + random() % 8) /
                                 (8 * std::sqrt(depth + 1.0) * (1 << f.bits)));
   }
-  if (f.has_zero) {
-    p.zero.resize(groups * columns);
-    for (int64_t g = 0; g < groups; ++g) {
-      for (int64_t n = 0; n < columns; ++n) {
-        const int z = p.z[g * columns + n] = draw();
-        const int64_t at = f.transposed ? n * groups + g : g * columns + n;
-        p.zero[at] = static_cast<uint8_t>(z);
+  if (f.zeros == Zeros::kBytes) p.zero.resize(groups * columns);
+  if (f.zeros == Zeros::kFloats) p.float_zero.resize(groups * columns);
+  for (int64_t g = 0; f.zeros != Zeros::kNone && g < groups; ++g) {
+    for (int64_t n = 0; n < columns; ++n) {
+      double& z = p.z[g * columns + n];
+      const int64_t at = f.transposed ? n * groups + g : g * columns + n;
+      z = draw();
+      if (f.zeros == Zeros::kBytes) {
+        p.zero[at] = static_cast<uint8_t>(static_cast<int>(z));
+      } else {
+        // Fractions, and numbers that bytes do not have.
+        z = p.float_zero[at] = static_cast<C>(1.25 * z - 3.3);
       }
     }
   }
@@ -118,7 +126,8 @@ Problem<T> MakeProblem(const Format& f, int64_t rows, int64_t depth,
                f.is_signed,
                p.kernel.data(),
                p.scale.data(),
-               f.has_zero ? p.zero.data() : nullptr,
+               p.zero.empty() ? nullptr : p.zero.data(),
+               p.float_zero.empty() ? nullptr : p.float_zero.data(),
                f.groups == Groups::kNone || f.groups == Groups::kBlocks
                    ? nullptr
                    : p.group_of.data(),
@@ -218,9 +227,9 @@ void Check(const Format& f, int64_t rows, int64_t depth, int64_t columns,
   const testing::Case of_test(
       caller, testing::NameOf<T>(), f.bits, " bits, pairs ",
       static_cast<int>(f.pairs), f.transposed ? " transposed" : "",
-      f.is_signed ? " signed" : "", f.has_zero ? " zero" : "", ", groups ",
-      static_cast<int>(f.groups), ", ", rows, " rows, depth ", depth, ", ",
-      columns, " columns");
+      f.is_signed ? " signed" : "", ", zeros ", static_cast<int>(f.zeros),
+      ", groups ", static_cast<int>(f.groups), ", ", rows, " rows, depth ",
+      depth, ", ", columns, " columns");
   const Problem<T> p = MakeProblem<T>(f, rows, depth, columns);
   CheckOutputs(Device(), p, false);
   CheckOutputs(Device(), p, true);
@@ -231,9 +240,10 @@ template <typename Body>
 void ForFormats(const Body& body) {
   for (const NibblePairs pairs :
        {NibblePairs::kNone, NibblePairs::kColumns, NibblePairs::kDepth}) {
-    for (int i = 0; i < 32; ++i) {
+    for (int i = 0; i < 48; ++i) {
       body(Format{pairs == NibblePairs::kNone ? 8 : 4, pairs, (i & 1) != 0,
-                  (i & 2) != 0, (i & 4) != 0, static_cast<Groups>(i >> 3)});
+                  (i & 2) != 0, static_cast<Zeros>(i / 4 % 3),
+                  static_cast<Groups>(i / 12)});
     }
   }
 }
@@ -318,8 +328,8 @@ void CheckIntegers(const Format& f, int64_t rows, int64_t depth,
 TFO_TEST(QuantizedMatmul, SumsOfIntegersAreExact) {
   for (const bool transposed : {false, true}) {
     for (const bool is_signed : {false, true}) {
-      const Format f{8,     NibblePairs::kNone, transposed, is_signed,
-                     false, Groups::kNone};
+      const Format f{8,         NibblePairs::kNone, transposed,
+                     is_signed, Zeros::kNone,       Groups::kNone};
       for (const int64_t rows : {1, 9}) {
         CheckIntegers<float>(f, rows, 1000);
         CheckIntegers<float>(f, rows, 200000);
@@ -330,7 +340,8 @@ TFO_TEST(QuantizedMatmul, SumsOfIntegersAreExact) {
   }
 }
 TFO_CUDA_TEST(QuantizedMatmul, CudaSumsOfIntegersAreExact) {
-  const Format f{8, NibblePairs::kNone, false, true, false, Groups::kNone};
+  const Format f{8,    NibblePairs::kNone, false,
+                 true, Zeros::kNone,       Groups::kNone};
   CheckIntegers<float, Gpu>(f, 1, 200000);
   CheckIntegers<double, Gpu>(f, 1, 1000);
 }
@@ -339,9 +350,10 @@ template <typename Device>
 void CheckNotFinite(const Device& device) {
   for (const int64_t rows : {3, 12}) {
     for (const bool transposed : {false, true}) {
-      Problem<float> p = MakeProblem<float>(
-          {4, NibblePairs::kColumns, transposed, true, false, Groups::kBlocks},
-          rows, 40, 20);
+      Problem<float> p =
+          MakeProblem<float>({4, NibblePairs::kColumns, transposed, true,
+                              Zeros::kNone, Groups::kBlocks},
+                             rows, 40, 20);
       std::fill_n(p.inputs.begin(), 40, 0.0f);
       p.inputs[40 + 3] = std::numeric_limits<float>::infinity();
       p.inputs[80 + 5] = std::numeric_limits<float>::quiet_NaN();
@@ -360,9 +372,9 @@ TFO_CUDA_TEST(QuantizedMatmul, CudaRowsThatAreNotFiniteAreNaN) {
 }
 
 TFO_CUDA_TEST(QuantizedMatmul, CudaWeightsOfNoGroupAreZero) {
-  Problem<float> p = MakeProblem<float>(
-      {4, NibblePairs::kColumns, true, false, true, Groups::kScattered}, 3, 40,
-      20);
+  Problem<float> p = MakeProblem<float>({4, NibblePairs::kColumns, true, false,
+                                         Zeros::kBytes, Groups::kScattered},
+                                        3, 40, 20);
   for (const int32_t bad : {-1, 3, 2147483647, -2147483647 - 1}) {
     Problem<float> without = p;
     without.weights.group_of = without.group_of.data();

@@ -64,8 +64,9 @@ template <typename C>
 int64_t PlaceOf(const QuantizedWeights<C>& w, int64_t group, int64_t column) {
   return w.transposed ? column * w.groups + group : group * w.columns + column;
 }
+// The zeros that are bytes.
 template <typename C>
-int ZeroOf(const QuantizedWeights<C>& w, int64_t group, int64_t column) {
+int IntegerZeroOf(const QuantizedWeights<C>& w, int64_t group, int64_t column) {
   if (w.zero == nullptr) return 0;
   const uint8_t z = w.zero[PlaceOf(w, group, column)];
   return w.is_signed ? static_cast<int8_t>(z) : z;
@@ -84,8 +85,15 @@ int OffsetOf(const QuantizedWeights<C>& w) {
   return w.is_signed && w.pairs != NibblePairs::kNone ? 8 : 0;
 }
 template <typename C>
-int RawZeroOf(const QuantizedWeights<C>& w, int64_t group, int64_t column) {
-  return ZeroOf(w, group, column) + OffsetOf(w);
+C RawZeroOf(const QuantizedWeights<C>& w, int64_t group, int64_t column) {
+  const auto offset = static_cast<C>(OffsetOf(w));
+  return w.float_zero != nullptr
+             ? w.float_zero[PlaceOf(w, group, column)] + offset
+             : static_cast<C>(IntegerZeroOf(w, group, column)) + offset;
+}
+template <typename C>
+bool HasRawZero(const QuantizedWeights<C>& w) {
+  return w.zero != nullptr || w.float_zero != nullptr || OffsetOf(w) != 0;
 }
 
 // Blocks of the depth of at most `most`, or nothing if groups are scattered:
