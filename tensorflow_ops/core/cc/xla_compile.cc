@@ -12,6 +12,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/types/span.h"
 #include "tensorflow/compiler/tf2xla/shape_util.h"
+#include "tensorflow/compiler/tf2xla/xla_compiler.h"
 #include "tensorflow/compiler/tf2xla/xla_op_kernel.h"
 #include "tensorflow/compiler/tf2xla/xla_op_registry.h"
 #include "tensorflow/core/framework/node_def_util.h"
@@ -42,6 +43,10 @@ constexpr char kCheckValues[] = "TensorflowOps>CheckValues";
 constexpr char kRefuseGradient[] = "TensorflowOps>RefuseGradient";
 constexpr char kUpdateCache[] = "TensorflowOps>UpdateCache";
 
+// Where a computation's XlaCompiler keeps the result of the first check that is
+// known to fail: as the token of a node of this name, which no node has.
+constexpr char kFailedCheck[] = "tensorflow_ops: a check that fails";
+
 std::string MustBeKnown(const std::string& arguments, const std::string& op,
                         const char* decided) {
   return absl::StrCat(arguments, " must be known when XLA compiles", op,
@@ -69,18 +74,13 @@ class XlaCall : public ::tensorflow::XlaOpKernel {
   void Compile(XlaOpKernelContext* ctx) override {
     const auto call = EmitCall(ctx, /*has_side_effect=*/false);
     OP_REQUIRES_OK(ctx, call.status());
-    SetOutputs(ctx, *call, 0);
-  }
-
- protected:
-  // Sets the outputs from `first` on, of a call that `EmitCall` returned.
-  static void SetOutputs(XlaOpKernelContext* ctx, xla::XlaOp call, int first) {
-    for (int i = first; i < ctx->num_outputs(); ++i) {
+    for (int i = 0; i < ctx->num_outputs(); ++i) {
       ctx->SetOutput(
-          i, ctx->num_outputs() == 1 ? call : xla::GetTupleElement(call, i));
+          i, ctx->num_outputs() == 1 ? *call : xla::GetTupleElement(*call, i));
     }
   }
 
+ protected:
   // Returns the result, or a tuple of several. XLA keeps a call with a side
   // effect even if its results are unused. Without one it would remove a call
   // whose results have no elements, and the kernel's checks with it.
@@ -146,6 +146,15 @@ class XlaCall : public ::tensorflow::XlaOpKernel {
       TF_ASSIGN_OR_RETURN(results.emplace_back(),
                           ::tensorflow::TensorShapeToXLAShape(
                               ctx->expected_output_dtype(i), shape));
+    }
+
+    // What comes after a check that will fail waits for it.
+    const absl::StatusOr<xla::XlaOp> failed =
+        ctx->compiler()->GetNodeToken(kFailedCheck);
+    if (failed.ok()) {
+      operands.push_back(*failed);
+      TF_ASSIGN_OR_RETURN(operand_shapes.emplace_back(),
+                          ctx->builder()->GetShape(*failed));
     }
 
     // Nothing may use `passed` of a check.
@@ -247,15 +256,19 @@ class XlaCheck : public XlaCall {
       is_valid = std::all_of(valid.data(), valid.data() + valid.size(),
                              [](bool is_valid) { return is_valid; });
     }
-    ctx->SetOutput(0, ctx->Input(0));
-    if (is_valid) {
-      for (int i = 1; i < ctx->num_outputs(); ++i) {
-        ctx->SetOutput(i, ctx->Input(i + 1));
-      }
-    } else {
+    if (!is_valid) {
       const auto call = EmitCall(ctx, /*has_side_effect=*/true);
       OP_REQUIRES_OK(ctx, call.status());
-      SetOutputs(ctx, *call, 1);
+      // An error if there is one already, which is the first to fail.
+      ctx->compiler()
+          ->SetNodeToken(kFailedCheck, ctx->num_outputs() == 1
+                                           ? *call
+                                           : xla::GetTupleElement(*call, 1))
+          .IgnoreError();
+    }
+    ctx->SetOutput(0, ctx->Input(0));
+    for (int i = 1; i < ctx->num_outputs(); ++i) {
+      ctx->SetOutput(i, ctx->Input(i + 1));
     }
   }
 

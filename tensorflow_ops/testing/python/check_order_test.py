@@ -127,6 +127,16 @@ _CALLS = {
             *("the shape of logits", "the shape of step_fn's state"),
         ],
     ),
+    "seq2seq.KeyValueCache.create": (
+        lambda *sizes: tfo.seq2seq.KeyValueCache.create(*sizes, 1, 3).keys,
+        [tf.constant(2), tf.constant(5)],
+        ["batch_size", "max_length"],
+    ),
+    "seq2seq.KeyValueCache.append": (
+        lambda key, value, counts: tfo.seq2seq.KeyValueCache.create(2, 5, 1, 3).append(key, value, counts=counts).keys,
+        [_rows(2, 4, 1, 3), _rows(2, 4, 1, 3), tf.constant([3, 4])],
+        ["the shape of key", "the shape of value", "the shape of counts", "counts", "lengths"],
+    ),
     "seq2seq.beam_search": _search(
         tfo.seq2seq.beam_search, {"beam_width": 2}, min_length=tf.constant(1), length_penalty=_HALF
     ),
@@ -137,7 +147,7 @@ _CALLS = {
     "losses.CTC": (
         tfo.losses.CTC(),
         [tf.constant([[1.0, 2.0]]), _rows(1, 3, 4), _rows(1, 1)],
-        ["the shape of y_true", "the shape of sample_weight"],
+        ["y_true", "the shape of y_true", "the shape of sample_weight"],
     ),
     "losses.SparseSoftmaxCrossEntropy": (
         tfo.losses.SparseSoftmaxCrossEntropy(),

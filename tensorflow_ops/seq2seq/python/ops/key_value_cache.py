@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from tensorflow_ops.core.python import arguments
+from tensorflow_ops.core.python import arguments, autograph
 from tensorflow_ops.core.python.type_aliases import DTypeLike, TensorLike
 from tensorflow_ops.nn.python.ops import attention, decode_attention, update_cache
 
@@ -49,6 +49,7 @@ class KeyValueCache(tf.experimental.ExtensionType):
     beam_width: int = 1
 
     @classmethod
+    @autograph.ordered
     def create(
         cls,
         batch_size: TensorLike,
@@ -87,6 +88,7 @@ class KeyValueCache(tf.experimental.ExtensionType):
             counts=tf.fill([batch_size], arguments.MAX_INT32),
         )
 
+    @autograph.ordered
     def append(self, key: TensorLike, value: TensorLike, *, counts: TensorLike | None = None) -> "KeyValueCache":
         """Returns the cache with T more positions: in a graph's loop without a copy of the others.
 
@@ -117,6 +119,7 @@ class KeyValueCache(tf.experimental.ExtensionType):
             beam_width=self.beam_width,
         )
 
+    @autograph.ordered
     def attend(
         self,
         query: TensorLike,
