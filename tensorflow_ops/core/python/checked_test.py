@@ -176,7 +176,6 @@ class IntScalarTest(tf.test.TestCase):
             ):
                 function(tf.constant(n, tf.int64))
 
-
     def test_a_scalar_of_unknown_rank(self):
         for convert, dtype in (
             (lambda x: arguments.int_scalar("n", x, 1), tf.int64),
