@@ -107,6 +107,7 @@ SAMPLES = {
                 r"log_probs are \[2,4\], expected \[2,3\]: logits' batch and beams|log_probs must be",
             ),
             ({"log_probs": tf.zeros([2, 3], tf.int32)}, "log_probs are int32, expected float32"),
+            ({"lengths": tf.fill([2, 3], -1), "eos_ids": [5]}, r"lengths\[0, 0\] is -1, expected \[0, 2147483647\)"),
             ({"finished": [[0, 1]]}, "finished cannot be bool"),
             ({"finished": tf.zeros([2, 3])}, "finished are float32, expected bool"),
             ({"lengths": tf.zeros([2, 3])}, "lengths are float32, expected int32"),

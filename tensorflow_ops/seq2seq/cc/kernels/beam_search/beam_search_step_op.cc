@@ -78,20 +78,20 @@ class BeamSearchStepOp : public OpKernel {
 
   static absl::Status CheckValues(const BeamSearchStepArgs<T>& args) {
     if constexpr (std::is_same_v<Device, Cpu>) {
-      for (int64_t i = 0; i < args.tokens.num_eos; ++i) {
-        const int32_t id = args.tokens.eos_ids[i];
-        if (id < 0 || id >= args.vocabulary) {
-          return absl::InvalidArgumentError(absl::StrCat("eos_ids[", i, "] is ",
-                                                         id, ", expected [0, ",
-                                                         args.vocabulary, ")"));
-        }
-      }
       for (int64_t i = 0; i < args.batch * args.beams; ++i) {
         const int32_t length = args.lengths[i];
         if (length < 0 || length == std::numeric_limits<int32_t>::max()) {
           return absl::InvalidArgumentError(
               absl::StrCat("lengths[", i / args.beams, ", ", i % args.beams,
                            "] is ", length, ", expected [0, 2147483647)"));
+        }
+      }
+      for (int64_t i = 0; i < args.tokens.num_eos; ++i) {
+        const int32_t id = args.tokens.eos_ids[i];
+        if (id < 0 || id >= args.vocabulary) {
+          return absl::InvalidArgumentError(absl::StrCat("eos_ids[", i, "] is ",
+                                                         id, ", expected [0, ",
+                                                         args.vocabulary, ")"));
         }
       }
     }
