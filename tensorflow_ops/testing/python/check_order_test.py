@@ -137,7 +137,7 @@ _CALLS = {
     "losses.CTC": (
         tfo.losses.CTC(),
         [tf.constant([[1.0, 2.0]]), _rows(1, 3, 4), _rows(1, 1)],
-        ["the shape of y_true", "the shape of sample_weight"],
+        ["y_true", "the shape of y_true", "the shape of sample_weight"],
     ),
     "losses.SparseSoftmaxCrossEntropy": (
         tfo.losses.SparseSoftmaxCrossEntropy(),
