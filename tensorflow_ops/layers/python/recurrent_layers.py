@@ -64,10 +64,9 @@ def _layer(function, original, layer, sequences, initial_state, mask, training=F
         return Original("states of another shape")
     initial_state = tf.nest.pack_sequence_as(initial_state, states)
     if training and layer.dropout:
-        kept = layer.cell.get_dropout_mask(inputs[:, 0])
-        if isinstance(kept, list):
+        if layer.cell.implementation == 1:  # a mask for each gate
             return Original("dropout with implementation=1")
-        inputs *= kept[:, tf.newaxis]
+        inputs *= layer.cell.get_dropout_mask(inputs[:, 0])[:, tf.newaxis]
     cell = layer.cell
     weights = (x if x is None else tf.convert_to_tensor(x) for x in (cell.kernel, cell.recurrent_kernel, cell.bias))
     outputs, *states = function(

@@ -86,7 +86,8 @@ _NCHW = tf.transpose(_FEATURES, [0, 3, 1, 2])
 _PLACES = tf.constant(RNG.integers(-1, 5, [2, 3, 2]) + RNG.uniform(0.25, 0.75, [2, 3, 2]), tf.float32)
 # Whole and half pixels and between them, also far outside.
 _HALVES = tf.constant(np.round(RNG.uniform(-4, 8, [2, 40, 2]) * 4) / 4, tf.float32)
-_BESIDE_HALVES = tf.math.nextafter(_HALVES, tf.constant([-99.0, 99.0]))
+# Runtimes may take denormals for 0.
+_BESIDE_HALVES = tf.math.nextafter(_HALVES + 1e-20, tf.constant([-99.0, 99.0]))
 _LONG = {"images": tf.random.stateless_uniform([1, 1, 2**23 + 16, 1], [1, 2])}
 _LONG["coordinates"] = tf.constant([[[0, 2.0**23 + x] for x in range(-3, 24)]])  # inside and outside, whole
 _FAR = tf.constant([[[1e9, 0], [-1e20, 1e20], [np.inf, -np.inf], [-1, 1], [0.3, -0.2]]] * 2, tf.float32)
