@@ -291,15 +291,16 @@ def _integers(name, value, dtype, is_hint):
                 numbers += [int(leaf.min()), int(leaf.max())]
             elif is_array and given.is_integer and is_hint and not _holds(dtype, given):
                 dtype = tf.int64
-            has_arrays |= is_array
+            has_arrays |= is_array and not isinstance(leaf, np.integer)
     if numbers and not _holds(dtype, numbers):
         dtype = tf.int64 if is_hint else dtype
         for number in numbers:
             if not _holds(dtype, [number]):
                 raise ValueError(f"{name} is {number}, expected {_range_text(dtype)}")
     if has_arrays and isinstance(value, list | tuple):
-        convert = lambda x: tensor_of_kind(name, x, dtype) if _is_array(_as_list_or_array(x)) else x  # noqa: E731
-        value = tf.nest.map_structure(convert, value)
+        # TensorFlow converts NumPy's integers in lists as it does Python's, and faster.
+        is_cast = lambda x: _is_array(_as_list_or_array(x)) and not isinstance(x, np.integer)  # noqa: E731
+        value = tf.nest.map_structure(lambda x: tensor_of_kind(name, x, dtype) if is_cast(x) else x, value)
     return value, dtype
 
 

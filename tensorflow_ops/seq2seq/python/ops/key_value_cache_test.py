@@ -335,7 +335,7 @@ class KeyValueCacheTest(tf.test.TestCase, parameterized.TestCase):
             (lambda: cache.append(key, tf.as_string(key)), "value are string, expected float32"),
             (lambda: cache.append(key, key, counts=0.5), "counts .*0.5"),
             (lambda: cache.attend(tf.cast(key, tf.float16)), "query is float16, expected float32: the cache's dtype"),
-            (lambda: cache.attend(key, window=(1, 2)), r"window is \(1, 2\), expected None, a positive int, or"),
+            (lambda: cache.attend(key, window=(1, 2)), r"window is \(1, 2\), expected None, a positive int, "),
         ):
             with self.assertRaisesRegex(ValueError, message):
                 call()
