@@ -46,7 +46,7 @@ class DecodeAttentionTest(tf.test.TestCase, parameterized.TestCase):
 
     def test_keys_to_the_right_are_refused(self):
         with self.assertRaisesRegex(
-            ValueError, r"window is \(1, 2\), expected None, a positive int, or \(left, None\)"
+            ValueError, r"window is \(1, 2\), expected None, a positive int, \(left, None\) or"
         ):
             tfo.nn.decode_attention(_QUERY, _KEYS, _VALUES, _LENGTHS, window=(1, 2))
 
