@@ -60,9 +60,16 @@ def _wrapping_casts(nodes, lines):
         match node:
             case ast.Call(func=ast.Attribute(attr="saturate_cast")):
                 yield node
-            case ast.Call(func=ast.Attribute(attr="cast") | ast.Name(id="cast"), args=[operand, dtype]):
-                text = "".join(lines[max(node.lineno - 2, 0) : node.end_lineno])
-                is_int = re.search(r"\btf\.u?int\d+", ast.unparse(dtype))
+            case ast.Call(
+                func=ast.Attribute(attr="cast") | ast.Name(id="cast"), args=[operand, *dtype], keywords=others
+            ):
+                dtypes = " ".join(
+                    map(ast.unparse, [*dtype, *(other.value for other in others if other.arg == "dtype")])
+                )
+                is_int = re.search(r"\btf\.u?int\d+|'u?int\d+'", dtypes)
+                before = lines[max(node.lineno - 2, 0)]
+                text = "".join(lines[node.lineno - 1 : node.end_lineno])
+                text += before if before.lstrip().startswith("#") else ""
                 if is_int and not _is_bool_or_size(operand) and "# fits: " not in text:
                     yield node
 

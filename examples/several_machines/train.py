@@ -12,7 +12,7 @@ import sys
 import time
 
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2"  # read when TensorFlow is imported
-os.environ["no_proxy"] = "127.0.0.1"  # gRPC takes proxies for the loopback device, too
+os.environ["no_proxy"] = "localhost,127.0.0.1"  # gRPC takes proxies for the loopback device, too
 sys.path.insert(1, str(pathlib.Path(__file__).resolve().parents[1]))  # for training.py
 
 import cluster

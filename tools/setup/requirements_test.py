@@ -23,9 +23,9 @@ def test_pins_install(python, tmp_path):
     pins = [Requirement(line) for line in lines if line[:1].isalpha()]
     pins = [f"{pin.name}{pin.specifier}" for pin in pins if pin.marker is None or pin.marker.evaluate(environment)]
     assert len(pins) > 30
-    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--retries=0", "install", "--quiet"]
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--retries=1", "install", "--quiet"]
     options = ["--dry-run", "--no-deps", "--ignore-installed", f"--target={tmp_path}", f"--python-version={python}"]
     found = subprocess.run([*pip, *options, "--only-binary=:all:", *pins], capture_output=True, text=True, check=False)
-    if "Failed to establish a new connection" in found.stderr:
+    if "connection broken" in found.stderr:
         pytest.skip("pip reaches no index")
     assert found.returncode == 0, found.stderr

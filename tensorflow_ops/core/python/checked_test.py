@@ -1,5 +1,7 @@
 """Tests of `arguments`: the same errors eagerly, in graphs, under vectorized_map and under XLA; conversions."""
 
+import array
+import collections
 import functools
 
 import numpy as np
@@ -248,6 +250,18 @@ class WholeNumbersTest(parameterized.TestCase, tf.test.TestCase):
             with self.assertRaisesRegex(ValueError, f"ids is {2**63}, expected a whole number of 64 bits"):
                 way(functools.partial(arguments.int_tensor, "ids", [0, 2**63]))()
 
+    def test_other_sequences_and_arrays_do_not_wrap(self):
+        kinds = (lambda x: range(x, x + 2), lambda x: array.array("q", [x, x + 1]), lambda x: np.array([x, x + 1]))
+        kinds += (
+            lambda x: collections.deque([x, x + 1]),
+            lambda x: _Foreign([x, x + 1]),
+            lambda x: [_Foreign(x), x + 1],
+        )
+        for kind in kinds:
+            self.assertAllEqual(arguments.dense_tensor("ids", kind(5), tf.int32), [5, 6])
+            with self.assertRaisesRegex(ValueError, "ids is 4294967296, expected a whole number of 32 bits"):
+                arguments.dense_tensor("ids", kind(2**32), tf.int32)
+
     def test_tensors_in_lists_do_not_wrap(self):
         for way in (lambda f: f, lambda f: tf.function(f, autograph=False)):
             convert = way(lambda x: arguments.dense_tensor("ids", [x, 2], tf.int32))
@@ -261,6 +275,18 @@ class WholeNumbersTest(parameterized.TestCase, tf.test.TestCase):
             by_hint = way(lambda x: arguments.int_tensor("ids", [x, 2]))
             self.assertAllEqual(by_hint(tf.constant(2**32)), [2**32, 2])
             self.assertAllEqual(by_hint(tf.constant(1.5)), [1.5, 2])
+
+
+class _Foreign:
+    """An array of another library, whose dtype TensorFlow does not know."""
+
+    dtype = "torch.int64"
+
+    def __init__(self, values):
+        self._values = np.int64(values)
+
+    def __array__(self, dtype=None, copy=None):
+        return np.asarray(self._values, dtype)
 
 
 class ConversionTest(tf.test.TestCase):

@@ -143,6 +143,12 @@ class ErrorTest(parameterized.TestCase, tf.test.TestCase):
             (tfo.seq2seq.sample, {"seed": [1, 2]}),
         )
         calls = [("sigma", 2.0, lambda sigma: tfo.image.elastic_transform(images, seed=[1, 2], sigma=sigma))]
+        for name, options in (("batch_size", {"max_length": 2}), ("max_length", {"batch_size": 2})):
+
+            def create(size, options=options, name=name):
+                return tfo.seq2seq.KeyValueCache.create(num_heads=1, depth=1, **options, **{name: size}).keys
+
+            calls.append((name, 3, create))
         for search, options in searches:
             for name in ("batch_size", "max_length"):
 

@@ -288,7 +288,7 @@ def use_fused_ops(only: Iterable[str] | None = None) -> contextlib.ExitStack:
     ones that call ours, or the original where ours does not fit. Models, what they compute,
     and what `save` writes stay the same, and its files load without this package. A SavedModel
     that `model.export` writes contains the ops; a warning names the ways out. Files of other
-    formats contain originals, but for ONNX after `tfo.onnx.register`.
+    formats contain originals, but ONNX files, once `tfo.onnx.register` was called, the ops' forms.
 
     >>> import keras, numpy as np, tensorflow_ops as tfo
     >>> labels = np.array([[1, 2, 2, 0], [3, 0, 0, 0]])

@@ -46,6 +46,8 @@ def dot_product_attention(
         return attention.attention(query, key, value, **options)
     # Keras gives a query without any key the mean of all values, and the op gives 0.
     mask = tf.cast(mask, tf.bool)
+    if mask.shape.rank is None:
+        return Original("an unknown rank")
     mask = mask[(tf.newaxis,) * (4 - mask.shape.rank)]
     queries, keys = tf.shape(query)[1], tf.shape(key)[1]
     allowed = mask & (tf.range(keys) <= tf.range(queries)[:, tf.newaxis]) if is_causal else mask
@@ -77,15 +79,16 @@ def attention_layer(kind, scale):
         from keras.src.backend.common import global_state  # private: after check_keras
 
         del original
+        # Until Keras 3.8, and of GroupedQueryAttention, it is an attribute.
+        if return_attention_scores or getattr(layer, "_return_attention_scores", False):
+            return Original("return_attention_scores=True")
         if not layer.dropout:
-            return Original("")  # Keras calls dot_product_attention
+            # Keras calls dot_product_attention, but for queries of other ranks.
+            return Original("" if len(query.shape) == 4 else "queries of another rank")
         if training is None:
             training = getattr(global_state.get_global_attribute("current_call_ctx"), "training", None)
         if tf.is_tensor(training) or training:
             return Original("dropout")
-        # Until Keras 3.8, and of GroupedQueryAttention, it is an attribute.
-        if return_attention_scores or getattr(layer, "_return_attention_scores", False):
-            return Original("return_attention_scores=True")
         # Another class may use the scores. Those of keras-hub do so with return_attention_scores=True only.
         for method in ("call", "_compute_attention", "_masked_softmax"):
             owner = next(owner for owner in type(layer).__mro__ if method in vars(owner))
@@ -184,8 +187,9 @@ def slice_update(original, inputs, start_indices, updates):
     start = tf.clip_by_value(start, 0, tf.cast(shape[axis] - count, start.dtype))
     if axis and is_batch_unknown:
         # Examples beyond the updates keep their rows. There are none where both have one batch.
-        whole = (slice(None),) * (axis - 1)
-        kept = cache[(slice(tf.shape(rows)[0], None), *whole, slice(start, start + tf.cast(count, start.dtype)))]
+        first, place = tf.shape(rows)[0], tf.cast(start, tf.int32)  # fits: clipped to the size
+        begin = tf.tensor_scatter_nd_update(tf.zeros([rank], tf.int32), [[0], [axis]], [first, place])
+        kept = tf.slice(cache, begin, tf.concat([[shape[0] - first], shape[1:axis], [count], shape[axis + 1 :]], 0))
         rows = tf.concat([rows, kept], 0)
     if axis != 1:
         outer, inner = (tf.reduce_prod(sizes) for sizes in (shape[:axis], shape[axis + 1 :]))

@@ -187,6 +187,8 @@ _METRICS = {
 
 
 _FLAGS = np.zeros([20], bool)
+# 9 is no class, which a step finds.
+_STEPS = {"step_fn": _step, "initial_state": _rows(2, 6), "batch_size": 2, "max_length": 3, "bos_id": 0, "eos_ids": [9]}
 
 
 class _Faults:
@@ -280,6 +282,20 @@ class CheckOrderTest(parameterized.TestCase, tf.test.TestCase):
         ).get_concrete_function()
         found = self._test(lambda flags: traced(flags, *args), faults.found, names)
         self.assertEqual(found, names)
+
+    @parameterized.parameters(
+        ("temperature", lambda value: tfo.seq2seq.sample(**_STEPS, seed=[1, 2], temperature=value)),
+        ("length_penalty", lambda value: tfo.seq2seq.beam_search(**_STEPS, beam_width=2, length_penalty=value)),
+        (
+            "top_p",
+            lambda value: tfo.seq2seq.stochastic_beam_search(**_STEPS, beam_width=2, seed=[1, 2], top_p=value),
+        ),
+    )
+    def test_a_loop_waits_for_checks_before_it(self, name, search):
+        traced = tf.function(search, [tf.TensorSpec([])], autograph=False)
+        for _ in range(20):
+            with self.assertRaisesRegex(tf.errors.InvalidArgumentError, f"{name} is nan"):
+                traced(float("nan"))
 
     def test_an_op_waits_for_checks_of_what_it_does_not_read(self):
         faults = _Faults(slowly=True)

@@ -13,7 +13,7 @@ def keys_before(window):
     left, right = attention.left_and_right(False, window)
     if right > 0 and not arguments.is_int(window):
         raise ValueError(
-            f"window is {window!r}, expected None, a positive int, or (left, None): no key is to the right"
+            f"window is {window!r}, expected None, a positive int, (left, None) or (left, 0): no key is to the right"
         )
     return left
 

@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from tensorflow_ops.core.python import arguments
+from tensorflow_ops.core.python import arguments, autograph
 from tensorflow_ops.nn.python.ops import cross_entropy, softmax
 from tensorflow_ops.seq2seq.python.ops import beam_search_candidates, beam_search_hypotheses, decoder
 from tensorflow_ops.seq2seq.python.ops.beam_search_hypotheses import Hypotheses
@@ -53,12 +53,13 @@ class BeamSearch:
     def run(self, tokens):
         """Returns the fields of a BeamSearchResult, for first tokens [B * K]."""
         start = self._start(tokens)
-        (end,) = tf.while_loop(
-            lambda loop: decoder.goes_on(loop.step, self._options.max_length, loop.done),
-            lambda loop: [self._step(loop)],
-            [start],
-            shape_invariants=[self._invariants(start)],
-        )
+        with tf.control_dependencies(autograph.last_check()):
+            (end,) = tf.while_loop(
+                lambda loop: decoder.goes_on(loop.step, self._options.max_length, loop.done),
+                lambda loop: [self._step(loop)],
+                [start],
+                shape_invariants=[self._invariants(start)],
+            )
         return beam_search_hypotheses.best_sequences(
             self._options, end.hypotheses, self._steps, end.token_list, end.parent_list, self._batch
         )

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from tensorflow_ops.core.python import arguments
+from tensorflow_ops.core.python import arguments, autograph
 from tensorflow_ops.core.python.library import ops
 from tensorflow_ops.nn.python.ops import sequence_arguments
 from tensorflow_ops.seq2seq.python.ops import beam_search_ops, decoder
@@ -67,12 +67,13 @@ class CtcSearch:
             label_list=tf.TensorShape([]),
             parent_list=tf.TensorShape([]),
         )
-        (end,) = tf.while_loop(
-            lambda loop: loop.frame < frames,
-            lambda loop: [self._step(model, lm_weight, label_bonus, loop)],
-            [start],
-            shape_invariants=[invariants],
-        )
+        with tf.control_dependencies(autograph.last_check()):
+            (end,) = tf.while_loop(
+                lambda loop: loop.frame < frames,
+                lambda loop: [self._step(model, lm_weight, label_bonus, loop)],
+                [start],
+                shape_invariants=[invariants],
+            )
         return self._result(end, frames, paths, pad_id)
 
     def _start(self, model):

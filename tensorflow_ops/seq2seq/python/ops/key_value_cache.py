@@ -74,8 +74,8 @@ class KeyValueCache(tf.experimental.ExtensionType):
           ValueError: a size that is no int in its range, another dtype.
           InvalidArgumentError: a size out of its range, found at run time.
         """
-        batch_size = arguments.int_scalar("batch_size", batch_size, 0)
-        max_length = arguments.int_scalar("max_length", max_length, 0)
+        batch_size = arguments.int_scalar("batch_size", batch_size, 0, decides_shape=True)
+        max_length = arguments.int_scalar("max_length", max_length, 0, decides_shape=True)
         shape = batch_size, max_length, arguments.static_int("num_heads", num_heads, 1)
         depth = arguments.static_int("depth", depth, 1)
         value_depth = depth if value_depth is None else arguments.static_int("value_depth", value_depth, 1)

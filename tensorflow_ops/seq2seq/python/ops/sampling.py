@@ -212,14 +212,15 @@ class _Sampler:
         length = options.max_length if isinstance(options.max_length, int) else None
         rows = [tf.TensorShape([static_batch])] * 4
         sequences = self._processor.shape([static_batch])
-        (end,) = tf.while_loop(
-            lambda loop: decoder.goes_on(loop.step, options.max_length, loop.finished),
-            lambda loop: [self._step(loop, None if uniform_by_step is None else uniform_by_step[loop.step])],
-            [start],
-            shape_invariants=[
-                _Loop(tf.TensorShape([]), *rows, tf.TensorShape([]), sequences, list(model.state_shapes))
-            ],
-        )
+        with tf.control_dependencies(autograph.last_check()):
+            (end,) = tf.while_loop(
+                lambda loop: decoder.goes_on(loop.step, options.max_length, loop.finished),
+                lambda loop: [self._step(loop, None if uniform_by_step is None else uniform_by_step[loop.step])],
+                [start],
+                shape_invariants=[
+                    _Loop(tf.TensorShape([]), *rows, tf.TensorShape([]), sequences, list(model.state_shapes))
+                ],
+            )
         written = tf.transpose(self._steps.stack(end.token_list))
         is_token = tf.range(options.max_length) < end.lengths[:, tf.newaxis]
         sequences = tf.where(is_token, written, options.pad_id)

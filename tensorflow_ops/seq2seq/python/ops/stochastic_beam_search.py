@@ -193,12 +193,13 @@ class _Search:
         beams = tf.TensorShape([self._static_batch, self._width])
         length = options.max_length if isinstance(options.max_length, int) else None
         scalar, sequences = tf.TensorShape([]), self._processor.shape(beams)
-        (end,) = tf.while_loop(
-            lambda loop: decoder.goes_on(loop.step, options.max_length, loop.finished),
-            lambda loop: [self._step(loop, seeds)],
-            [first],
-            shape_invariants=[_Loop(scalar, *[beams] * 6, scalar, scalar, sequences, list(model.state_shapes))],
-        )
+        with tf.control_dependencies(autograph.last_check()):
+            (end,) = tf.while_loop(
+                lambda loop: decoder.goes_on(loop.step, options.max_length, loop.finished),
+                lambda loop: [self._step(loop, seeds)],
+                [first],
+                shape_invariants=[_Loop(scalar, *[beams] * 6, scalar, scalar, sequences, list(model.state_shapes))],
+            )
         return self._result(end, beams, length)
 
     def _step(self, loop, seeds):

@@ -28,7 +28,7 @@ inline constexpr int64_t kAlongDepth = 4096;
 template <typename C>
 struct IntegerProduct {
   const QuantizedWeights<C>& weights;
-  const std::vector<DepthBlock>& runs;  // each is all of a group in its place
+  const std::vector<DepthBlock>& runs;  // each is of one group
   int64_t rows;
   const int8_t* x;  // [rows, depth]
 };

@@ -176,8 +176,12 @@ Error QuantizedMatmul(const Cpu& cpu, const QuantizedMatmulArgs<T>& args) {
   const bool quantize = args.quantize_inputs;
   constexpr bool kFloatSums = std::is_same_v<C, float>;
   std::vector<DepthBlock> blocks;
-  if (quantize || kFloatSums) {
-    blocks = DepthBlocks(w, quantize ? w.depth : kBlockDepth);
+  if (quantize) {
+    // Zeros that are floats need sums that did not wrap around.
+    constexpr int64_t kDepthOf32Bits = 1 << 16;
+    blocks = DepthBlocks(w, w.float_zero ? kDepthOf32Bits : w.depth);
+  } else if (kFloatSums) {
+    blocks = DepthBlocks(w, kBlockDepth);
   }
   const bool integers = quantize && !blocks.empty();
   const bool floats = kFloatSums && !quantize && !blocks.empty();

@@ -325,6 +325,29 @@ void CheckIntegers(const Format& f, int64_t rows, int64_t depth,
   }
 }
 
+// Sums of a group that 32 bits do not hold.
+TFO_TEST(QuantizedMatmul, DeepGroupsMayHaveFloatZeros) {
+  for (const bool transposed : {false, true}) {
+    for (const int64_t rows : {1, 9}) {
+      Problem<float> p =
+          MakeProblem<float>({8, NibblePairs::kNone, transposed, false,
+                              Zeros::kFloats, Groups::kNone},
+                             rows, 70000, 2);
+      std::fill(p.kernel.begin(), p.kernel.end(), 0xFF);
+      std::fill(p.inputs.begin(), p.inputs.end(), 1.0f);
+      std::fill(p.scale.begin(), p.scale.end(), 1.0f);
+      p.float_zero[0] = 0.5f;
+      p.float_zero[1] = 254.5f;
+      const GpuVector<float> outputs = Run(Cpu(), p, true);
+      std::vector<double> expected;
+      for (int64_t m = 0; m < rows; ++m) {
+        expected.insert(expected.end(), {70000 * 254.5, 70000 * 0.5});
+      }
+      ExpectNear("outputs", outputs.data(), expected, Tolerance<float>());
+    }
+  }
+}
+
 TFO_TEST(QuantizedMatmul, SumsOfIntegersAreExact) {
   for (const bool transposed : {false, true}) {
     for (const bool is_signed : {false, true}) {
