@@ -357,8 +357,8 @@ def fused_ops() -> dict[str, FusedCalls]:
     {'dot_product_attention': {'fused': 1, 'original': 1, 'reasons': {'a tensor as scale': 1}}}
 
     Returns:
-      Calls by the name of each function that was called, since the first of the switches that
-      are open, or last were. "reasons" is there if "original" is not 0, and counts these calls
+      Calls by the name of each function that was called, since the first open switch was opened;
+      while none is open, during the last ones. "reasons" is there if "original" is not 0, and counts these calls
       by why the op does not fit. Calls for which there is no op, such as lookups of a quantized
       ReversibleEmbedding, are not counted. A call in a graph counts once, when it is traced: a
       name that is missing after `fit` means that the model calls another function, or was traced

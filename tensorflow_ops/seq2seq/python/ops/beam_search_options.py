@@ -42,7 +42,7 @@ class Options:
 
     @classmethod
     def checked(cls, **options):
-        """Checks and converts the options but max_length, which is checked. Raises ValueError."""
+        """Checks and converts the options; max_length has been checked. Raises ValueError."""
         for name in ("beam_width", "num_return_sequences", "num_groups"):
             options[name] = arguments.static_int(name, options[name], 1)
         width, groups, returned = (options[n] for n in ("beam_width", "num_groups", "num_return_sequences"))

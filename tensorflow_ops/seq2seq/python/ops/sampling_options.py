@@ -103,7 +103,7 @@ class SamplingOptions:
 
     @classmethod
     def checked(cls, **options):
-        """Checks and converts the options but max_length, which is checked. Raises ValueError."""
+        """Checks and converts the options; max_length has been checked. Raises ValueError."""
         options["eos_ids"] = seq2seq_arguments.eos_tuple(options["eos_ids"])
         options["top_k"] = arguments.static_int("top_k", options["top_k"], 0)
         options["temperature"] = arguments.number(
