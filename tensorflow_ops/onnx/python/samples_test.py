@@ -21,6 +21,8 @@ _TAKES_SIZES_OF_0 = 14
 _HAS_CAPTURES = "seq2seq.ctc_beam_search_decode (language model)"
 # ONNX Runtime lacks Atan of float64, and rounds products of float16 differently.
 _OTHER_DTYPES = {"detection.box_iou (ciou)": "float64", "nn.linear_cross_entropy (16 bits, no bias)": "float16"}
+# Of activation_bits=8, where such a product decides which integer is the nearest.
+_OTHER_DTYPES |= {f"nn.quantized_matmul {number}": "float16" for number in (8, 9, 10)}
 _NAMES = [name for name in CALLS if not name.startswith(_HAS_CAPTURES) and not isinstance(CALLS[name].onnx, str)]
 _OPERATORS = [name for name in _NAMES if CALLS[name].onnx and not name[-1].isdigit()]
 _DTYPES = ("float32", "float16", "float32", "float64")
