@@ -12,6 +12,7 @@ namespace TFO_CPU_NAMESPACE {
 constexpr int kHalf = kVectorBytes / 2;
 typedef int8_t Bytes __attribute__((vector_size(kHalf)));
 typedef int16_t Shorts __attribute__((vector_size(kVectorBytes)));
+typedef uint16_t ShortSums __attribute__((vector_size(kVectorBytes)));
 typedef int8_t WideBytes __attribute__((vector_size(kVectorBytes)));
 
 template <typename V, typename T>
@@ -69,22 +70,23 @@ TFO_INLINE Bits32 MultiplyParts(IntVector x, IntVector w, Product product) {
 #endif
 
 // Sums of products of neighbors in packs of x and of weights within 0 and 15,
-// in 16 bits, which hold four products, and c + the sums of packs.
+// in 16 bits, which hold four products, and c + the sums of packs. Unsigned,
+// since columns beyond the last have any weights.
 #if defined(__AVX512F__)
-TFO_INLINE Shorts MultiplyNibbles(IntVector x, IntVector w) {
-  return reinterpret_cast<Shorts>(_mm512_maddubs_epi16(
+TFO_INLINE ShortSums MultiplyNibbles(IntVector x, IntVector w) {
+  return reinterpret_cast<ShortSums>(_mm512_maddubs_epi16(
       reinterpret_cast<__m512i>(w), reinterpret_cast<__m512i>(x)));
 }
-TFO_INLINE Bits32 AddNeighbors(Shorts sums, Bits32 c) {
+TFO_INLINE Bits32 AddNeighbors(ShortSums sums, Bits32 c) {
   return c + reinterpret_cast<Bits32>(_mm512_madd_epi16(
                  reinterpret_cast<__m512i>(sums), _mm512_set1_epi16(1)));
 }
 #elif defined(__AVX2__)
-TFO_INLINE Shorts MultiplyNibbles(IntVector x, IntVector w) {
-  return reinterpret_cast<Shorts>(_mm256_maddubs_epi16(
+TFO_INLINE ShortSums MultiplyNibbles(IntVector x, IntVector w) {
+  return reinterpret_cast<ShortSums>(_mm256_maddubs_epi16(
       reinterpret_cast<__m256i>(w), reinterpret_cast<__m256i>(x)));
 }
-TFO_INLINE Bits32 AddNeighbors(Shorts sums, Bits32 c) {
+TFO_INLINE Bits32 AddNeighbors(ShortSums sums, Bits32 c) {
   return c + reinterpret_cast<Bits32>(_mm256_madd_epi16(
                  reinterpret_cast<__m256i>(sums), _mm256_set1_epi16(1)));
 }
