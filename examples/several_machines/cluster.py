@@ -15,17 +15,14 @@ PROCESSES.set_forkserver_preload(["tensorflow", "keras", "tensorflow_ops", "skle
 
 
 class Task:
-    """A task of a cluster: its TF_CONFIG, and its port, which no other program gets before `enter` frees it."""
+    """A task of a cluster: its TF_CONFIG, and its port, which its socket keeps from other programs."""
 
     def __init__(self, job: str, index: int):
         self.job, self.index, self.config = job, index, ""
         self.socket = socket.socket()
+        # TensorFlow's servers set it, too: they can take the port while this socket keeps it.
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         self.socket.bind(("127.0.0.1", 0))  # any free port of the loopback device
-
-    def enter(self) -> None:
-        """Lets this process be the task."""
-        os.environ["TF_CONFIG"] = self.config
-        self.socket.close()
 
 
 def tasks(**counts: int) -> list[Task]:
@@ -43,7 +40,7 @@ def _run(results, seconds, task, function, *arguments):
     """The main function of a process."""
     faulthandler.dump_traceback_later(seconds, exit=True)  # prints where it hangs; ends it without its parent, too
     if task:
-        task.enter()
+        os.environ["TF_CONFIG"] = task.config
     results.send(function(*arguments))
     signal.pause()  # until the parent kills it: others may still call its server
 
@@ -66,8 +63,6 @@ def run(calls: Sequence[tuple], servers: Sequence[tuple] = (), seconds: float = 
             processes[reader] = PROCESSES.Process(target=_run, args=(writer, seconds, *call), name=call[1].__name__)
             processes[reader].start()
             writer.close()
-            if call[0]:
-                call[0].socket.close()  # the new process has it
         readers = list(processes)[: len(calls)]
         while not all(reader in results for reader in readers):
             for reader in connection.wait(processes.keys() - results.keys()):

@@ -22,7 +22,7 @@ def test_processes_that_hang_end():
         cluster.run([(None, time.sleep, 100), (None, len, "done")], seconds=1)
 
 
-def test_port_is_free_for_its_process_only():
+def test_port_is_free_for_a_server_only():
     first, second = cluster.tasks(worker=2)
     address = first.socket.getsockname()
     assert address != second.socket.getsockname()
