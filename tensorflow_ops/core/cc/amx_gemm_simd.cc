@@ -15,13 +15,13 @@ constexpr int64_t kTileNumbers = 512;
 template <int kTerms>
 TFO_INLINE void SplitTerms(FloatVector x, FloatVector (&terms)[kTerms]) {
   constexpr uint32_t kHigh = 0xFFFF0000;
+  // The last one has the 8 bits that are left, of subnormal numbers more.
 #pragma GCC unroll 3
-  for (int p = 0; p < kTerms - 1; ++p) {
+  for (int p = 0; p < kTerms; ++p) {
     terms[p] =
         reinterpret_cast<FloatVector>(reinterpret_cast<Bits32>(x) & kHigh);
     x -= terms[p];
   }
-  terms[kTerms - 1] = x;  // 8 bits are left
 }
 
 // Loads min(n, kFloats) numbers; other lanes are 0.
