@@ -35,9 +35,10 @@ inline constexpr int64_t kScratchGap = TFO_SCRATCH_GAP;
 #else
 inline constexpr int64_t kScratchGap = 0;
 #endif
-// Where the gaps of the last layout begin and end.
+// Where the gaps of this thread's last layout begin and end. Threads of the CPU
+// lay out memory, too.
 inline std::vector<std::pair<uintptr_t, uintptr_t>>& ScratchGaps() {
-  static auto& gaps = *new std::vector<std::pair<uintptr_t, uintptr_t>>;
+  thread_local std::vector<std::pair<uintptr_t, uintptr_t>> gaps;
   return gaps;
 }
 
