@@ -250,12 +250,12 @@ def _is_array(value):
     return is_tensor(value) or isinstance(value, np.ndarray | np.generic)
 
 
-def _as_list_or_array(value):
-    """Returns a list for another sequence, such as a range, and an array for another array, such as torch's."""
+def _lists_and_arrays(value):
+    """Returns lists for sequences, such as ranges, at any depth, and arrays for other arrays, such as torch's."""
     if isinstance(value, str | bytes) or _is_array(value):
         return value
     if isinstance(value, collections.abc.Sequence | array.array):
-        return list(value)
+        return [_lists_and_arrays(element) for element in value]
     is_other = hasattr(value, "__array__") and hasattr(value, "dtype") and not isinstance(value, keras.KerasTensor)
     return np.asarray(value) if is_other else value
 
@@ -273,12 +273,10 @@ def _integers(name, value, dtype, is_hint):
 
     TensorFlow would wrap them, make 0 and 1 of bools, and cast tensors in lists. Raises ValueError.
     """
-    value = _as_list_or_array(value)
-    leaves = list(_leaves(value)) if isinstance(value, list | tuple) else [value]
-    numbers, has_arrays = leaves, False
-    if set(map(type, leaves)) != {int}:
-        numbers = []
-        for leaf in map(_as_list_or_array, leaves):
+    numbers, has_arrays = list(_leaves([value])), False
+    if set(map(type, numbers)) != {int}:
+        value, numbers = _lists_and_arrays(value), []
+        for leaf in _leaves([value]):
             is_array = _is_array(leaf)
             given = tf.as_dtype(leaf.dtype) if is_array else None
             if isinstance(leaf, bool) or (is_array and given.is_bool):
@@ -297,9 +295,9 @@ def _integers(name, value, dtype, is_hint):
         for number in numbers:
             if not _holds(dtype, [number]):
                 raise ValueError(f"{name} is {number}, expected {_range_text(dtype)}")
-    if has_arrays and isinstance(value, list | tuple):
+    if has_arrays and isinstance(value, list):
         # TensorFlow converts NumPy's integers in lists as it does Python's, and faster.
-        is_cast = lambda x: _is_array(_as_list_or_array(x)) and not isinstance(x, np.integer)  # noqa: E731
+        is_cast = lambda x: _is_array(x) and not isinstance(x, np.integer)  # noqa: E731
         value = tf.nest.map_structure(lambda x: tensor_of_kind(name, x, dtype) if is_cast(x) else x, value)
     return value, dtype
 

@@ -256,9 +256,10 @@ class WholeNumbersTest(parameterized.TestCase, tf.test.TestCase):
             lambda x: collections.deque([x, x + 1]),
             lambda x: _Foreign([x, x + 1]),
             lambda x: [_Foreign(x), x + 1],
+            lambda x: [array.array("q", [x]), range(x + 1, x + 2)],
         )
         for kind in kinds:
-            self.assertAllEqual(arguments.dense_tensor("ids", kind(5), tf.int32), [5, 6])
+            self.assertAllEqual(tf.reshape(arguments.dense_tensor("ids", kind(5), tf.int32), [-1]), [5, 6])
             with self.assertRaisesRegex(ValueError, "ids is 4294967296, expected a whole number of 32 bits"):
                 arguments.dense_tensor("ids", kind(2**32), tf.int32)
 

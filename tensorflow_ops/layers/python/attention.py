@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from tensorflow_ops.core.python import autograph, keras3, library
 from tensorflow_ops.core.python.type_aliases import TensorLike
-from tensorflow_ops.layers.python import fused_ops
+from tensorflow_ops.layers.python import fused_ops, keras_functions
 from tensorflow_ops.nn.python.ops import attention
 
 
@@ -24,15 +24,15 @@ class _Masks(NamedTuple):
 
 
 def _of_rank_4(mask, queries):
-    """Returns a mask [T, S], [B, T, S] or [B, N, T, S] as bools of rank 4; `queries`: T, or None."""
-    mask = tf.cast(mask, tf.bool)
-    axes = {2: (tf.newaxis, tf.newaxis), 3: (slice(None), tf.newaxis), 4: ()}
+    """Returns `mask_of_rank_4`; `queries`: T, or None. Raises ValueError."""
+    mask = tf.convert_to_tensor(mask)
     expected = f"attention_mask is {mask.shape}, expected [T, S], [B, T, S] or [B, heads, T, S]"
-    if mask.shape.rank not in axes:
+    of_rank_4 = keras_functions.mask_of_rank_4(mask)
+    if of_rank_4 is None:
         raise ValueError(expected)
     if mask.shape.rank == 2 and queries and mask.shape[0] not in (None, 1, queries):
         raise ValueError(f"{expected}: for padding of keys pass attention_mask[:, None, None] or key_mask")
-    return mask[axes[mask.shape.rank]]
+    return of_rank_4
 
 
 class _FusedAttention(keras3.Layer):

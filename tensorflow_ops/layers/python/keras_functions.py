@@ -29,6 +29,12 @@ def _misfit(query, key, value):
     return None if query.dtype in arguments.FLOAT_DTYPES else Original(f"{query.dtype.name} inputs")
 
 
+def mask_of_rank_4(mask):
+    """Returns a layer's mask [T, S], [B, T, S] or [B, N, T, S] as bools of rank 4; None for one of another rank."""
+    axes = {2: (tf.newaxis, tf.newaxis), 3: (slice(None), tf.newaxis), 4: ()}
+    return tf.cast(mask, tf.bool)[axes[mask.shape.rank]] if mask.shape.rank in axes else None
+
+
 def dot_product_attention(
     original, query, key, value, bias=None, mask=None, scale=None, is_causal=False, flash_attention=None, **others
 ):
@@ -100,10 +106,9 @@ def attention_layer(kind, scale):
             mask = tf.convert_to_tensor(mask)
             if mask.dtype.is_floating or not _ZEROES_MASKED:
                 return Original("a mask of floats" if mask.dtype.is_floating else "a mask, before Keras 3.10")
-            axes = {2: (tf.newaxis, tf.newaxis), 3: (slice(None), tf.newaxis), 4: ()}
-            if mask.shape.rank not in axes:
+            mask = mask_of_rank_4(mask)
+            if mask is None:
                 return Original("a mask of another rank")
-            mask = tf.cast(mask, tf.bool)[axes[mask.shape.rank]]
         misfit = _misfit(*tensors)
         if misfit:
             return misfit
