@@ -6,6 +6,16 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from tensorflow_ops.core.python import library
+
+# What makes objects of options whose names end in the key, and names of objects.
+_KERAS_KINDS = {
+    "activation": keras.activations,
+    "initializer": keras.initializers,
+    "regularizer": keras.regularizers,
+    "constraint": keras.constraints,
+}
+
 
 def _refuse(instance):
     raise ValueError(
@@ -26,6 +36,35 @@ class Layer(keras.layers.Layer):
         if any(type(value).__module__.startswith("tf_keras.") for value in keras.tree.flatten((args, kwargs))):
             _refuse(self)
         return super().__call__(*args, **kwargs)
+
+
+def options_of(given: dict[str, Any]) -> dict[str, Any]:
+    """Returns the options among a constructor's `locals()`."""
+    return {name: value for name, value in given.items() if name not in ("self", "kwargs", "__class__")}
+
+
+class OpLayer(Layer):
+    """A layer that calls an op. The arguments of its constructor are attributes and its config."""
+
+    def __init__(self, given: dict[str, Any], **of_keras: Any) -> None:
+        """`given`: the `locals()` of the subclass' constructor: checked arguments, and Keras's in kwargs."""
+        super().__init__(**of_keras, **given["kwargs"])
+        options = options_of(given)
+        self._options = tuple(options)
+        for name, value in options.items():
+            kind = _KERAS_KINDS.get(name.rpartition("_")[2])
+            setattr(self, name, kind.get(value) if kind else value)
+        self.supports_jit = library.supports_xla()
+
+    def _option_values(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in self._options}
+
+    def get_config(self) -> dict[str, Any]:
+        config = self._option_values()
+        for name, value in config.items():
+            kind = _KERAS_KINDS.get(name.rpartition("_")[2])
+            config[name] = kind.serialize(value) if kind else value
+        return {**super().get_config(), **config}
 
 
 class Metric(keras.metrics.Metric):
