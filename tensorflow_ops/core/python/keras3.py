@@ -1,4 +1,7 @@
-"""Bases of the Keras 3 classes, which refuse models of tf_keras, Keras 2: those do not find their variables."""
+"""Bases of the Keras 3 classes, which refuse models of tf_keras, Keras 2: those do not find their variables.
+
+OpLayer has the options of layers.
+"""
 
 import sys
 from typing import Any
