@@ -4,7 +4,7 @@ OpLayer has the options of layers.
 """
 
 import sys
-from typing import Any
+from typing import Any, NoReturn
 
 import keras
 import tensorflow as tf
@@ -20,14 +20,14 @@ _KERAS_KINDS = {
 }
 
 
-def _refuse(instance):
+def _refuse(instance: object) -> NoReturn:
     raise ValueError(
         f"{type(instance).__name__} of tensorflow_ops needs Keras 3, but is used in tf_keras (TF_USE_LEGACY_KERAS=1): "
         "build the model with `keras`"
     )
 
 
-def infers_shapes():
+def infers_shapes() -> bool:
     """Returns whether Keras calls with tensors of its own, which have shapes and nothing that layers attach."""
     return not tf.executing_eagerly() and getattr(tf.compat.v1.get_default_graph(), "name", "").startswith("scratch_")
 
@@ -74,7 +74,7 @@ class Metric(keras.metrics.Metric):
     """The base of metrics."""
 
     @property
-    def variables(self):
+    def variables(self) -> list[keras.Variable]:
         # The compile() of tf_keras reads them, and nothing else of a metric.
         if sys._getframe(1).f_globals.get("__name__", "").startswith("tf_keras."):
             _refuse(self)
