@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Sets up missing prerequisites, builds the wheel, installs it into the project's
 # environment (.venv, or the interpreter that PYTHON_BIN_PATH names) and runs
-# examples/pool_photo.py, which writes demo.png to the repository's root.
+# tensorflow_ops.demo, which writes demo.png to the repository's root.
 #
 # Usage: tools/demo.sh [--steps=10] [detection | image_classifier | seq2seq | spatial_transformer |
 #                       optical_flow | tagger | digit_lines | language_model | several_machines | basics]...
@@ -17,7 +17,6 @@ help_if_asked "$@"
 
 # What each example must write.
 declare -A writes=(
-  [pool_photo]=demo.png
   [detection]='detections.png detector/saved_model.pb set_prediction.png set_predictor/saved_model.pb'
   [image_classifier]=""
   [seq2seq]=decoder/saved_model.pb
@@ -34,7 +33,6 @@ if [[ ${1-} == --steps=* ]]; then
   steps=("$1")
   shift
 fi
-(($#)) || set -- pool_photo
 for name; do
   [[ -v writes[$name] ]] || die "unknown argument $name." "See: $0 --help"
 done
@@ -44,6 +42,7 @@ python=$(bash "$root/tools/setup/installed_wheel.sh" build demo)
 # Leaves the source tree; -E and -s exclude PYTHONPATH and user packages, so that Python
 # imports the wheel.
 cd /
+(($#)) || "$python" -E -s -m tensorflow_ops.demo "$root/demo.png"
 run() {
   say "running examples/$*"
   "$python" -E -s "$root/examples/$1" "${@:2}"
@@ -53,10 +52,6 @@ for name; do
   output=$root/build/$name
   rm -rf "$output"
   case $name in
-    pool_photo)
-      output=$root
-      run pool_photo.py --output "$root/demo.png"
-      ;;
     image_classifier)
       # Its tests run the commands, but not until the model has learnt.
       if ((!${#steps[@]})); then

@@ -1,7 +1,6 @@
 """Writes tensorflow_ops/core/python/build_info.py: the versions that this build is for."""
 
 import pathlib
-import re
 import sys
 
 
@@ -10,9 +9,8 @@ def _kernels(releases):
     return {".".join(full.split(".")[:2]): (f"_tensorflow_ops{suffix}.so", full) for suffix, full in pairs}
 
 
-def main(output, pyproject, tensorflow, cuda, architectures, *releases):
+def main(output, version, tensorflow, cuda, architectures, *releases):
     """Writes the file. Each of `releases` is a suffix and a version of TensorFlow, such as _2_18=2.18.1."""
-    version = re.search(r'^version = "(.*)"$', pathlib.Path(pyproject).read_text(), re.MULTILINE)[1]
     pathlib.Path(output).write_text(
         f'''"""The versions that this build of tensorflow_ops is for. Generated."""
 

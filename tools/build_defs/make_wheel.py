@@ -37,7 +37,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--output", type=pathlib.Path, required=True)
     parser.add_argument("--pyproject", type=pathlib.Path, required=True)
-    parser.add_argument("--local_version", default="")
+    parser.add_argument("--version", required=True)
     parser.add_argument("--platform", default="", help="of the wheel, if not this machine's")
     parser.add_argument("--metadata_files", type=pathlib.Path, nargs="*", default=[])
     parser.add_argument("--files", type=pathlib.Path, nargs="*", default=[])
@@ -58,11 +58,7 @@ def main():
             target = stage / inside
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(source, target)
-        project = options.pyproject.read_text()
-        if options.local_version:
-            first, last = project.split('\nversion = "', 1)
-            version, last = last.split('"', 1)
-            project = f'{first}\nversion = "{version}+{options.local_version}"{last}'
+        project = options.pyproject.read_text().replace('dynamic = ["version"]', f'version = "{options.version}"')
         (stage / "pyproject.toml").write_text(project)
         (stage / "setup.py").write_text(_SETUP.format(platform=options.platform))
         os.chdir(stage)

@@ -6,7 +6,7 @@ def _wheel_impl(ctx):
     arguments = ctx.actions.args()
     arguments.add("--output", folder.path)
     arguments.add("--pyproject", ctx.file.pyproject)
-    arguments.add("--local_version", ctx.attr.local_version)
+    arguments.add("--version", ctx.attr.version)
     arguments.add("--platform", ctx.attr.platform)
     arguments.add_all("--metadata_files", ctx.files.metadata_files)
     arguments.add_all("--files", files)
@@ -30,7 +30,7 @@ wheel = rule(
         "pyproject": attr.label(allow_single_file = True, doc = "pyproject.toml, for setuptools."),
         "metadata_files": attr.label_list(allow_files = True, doc = "README.md and LICENSE."),
         "release_objects": attr.label_list(allow_files = [".so"], doc = "Shared objects for further releases of TensorFlow."),
-        "local_version": attr.string(doc = "Part of the version after +, such as cu12."),
+        "version": attr.string(doc = "The version, with a part after + such as +cu12.", mandatory = True),
         "platform": attr.string(doc = "The wheel's platform tag, if not this machine's."),
         "_make_wheel": attr.label(default = "//tools/build_defs:make_wheel", executable = True, cfg = "exec"),
     },

@@ -5,11 +5,12 @@ that only the run knows is checked by an op (`checked`), which raises InvalidArg
 """
 
 import array
-import collections.abc
 import contextlib
 import functools
 import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from numbers import Integral, Real
+from typing import Any
 
 import keras
 import numpy as np
@@ -17,6 +18,7 @@ import tensorflow as tf
 
 from tensorflow_ops.core.python import autograph, pfor
 from tensorflow_ops.core.python.library import ops, shape_text
+from tensorflow_ops.core.python.type_aliases import IntLike, NumberLike, TensorLike
 
 # The most frequent one first: comparing two different DTypes takes 0.5 microseconds.
 FLOAT_DTYPES = (tf.float32, tf.float16, tf.bfloat16, tf.float64)
@@ -36,57 +38,59 @@ _MAX_FLOAT64 = float(np.finfo(np.float64).max)
 
 
 @functools.cache
-def _has_gpus():
+def _has_gpus() -> bool:
     return bool(tf.config.list_logical_devices("GPU"))
 
 
-def _needs_host():
+def _needs_host() -> bool:
     return not tf.executing_eagerly() or _has_gpus()
 
 
-def _on_host():
+def _on_host() -> contextlib.AbstractContextManager[Any]:
     return tf.device("CPU:0") if _needs_host() else contextlib.nullcontext()
 
 
 # Python values.
 
 
-def is_int(value):
+def is_int(value: Any) -> bool:
     """Returns whether the value is an integer, a NumPy one included; a bool is none."""
     # The type first: isinstance of an abstract class is slower.
     return type(value) is int or (isinstance(value, Integral) and not isinstance(value, bool))
 
 
-def to_python(value):
+def to_python(value: Any) -> Any:
     """Converts a NumPy scalar or 0-d array to the Python number; returns other values as they are."""
     return value.item() if isinstance(value, np.generic | np.ndarray) and value.ndim == 0 else value
 
 
-def static_int(name, value, minimum):
+def static_int(name: str, value: Any, minimum: int) -> int:
     """Returns an int in [minimum, 2^31 - 1]. Raises ValueError."""
     if not is_int(value) or not minimum <= value <= MAX_INT32:
         raise ValueError(f"{name} is {value!r}, expected an int in [{minimum}, {MAX_INT32}]")
     return int(value)
 
 
-def static_number(name, value, expected="a finite number", fits=lambda value: True):
+def static_number(
+    name: str, value: Any, expected: str = "a finite number", fits: Callable[[Any], Any] = lambda value: True
+) -> float:
     """Returns a finite float for which `fits` holds. Raises ValueError."""
     value = to_python(value)
-    is_number = isinstance(value, Real) and not isinstance(value, bool)
+    is_number = issubclass(type(value), Real) and not isinstance(value, bool)
     # A comparison, unlike isfinite, takes ints of any size.
     if not is_number or not -_MAX_FLOAT64 <= value <= _MAX_FLOAT64 or not fits(value):
         raise ValueError(f"{name} is {value!r}, expected {expected}")
     return float(value)
 
 
-def static_bool(name, value):
+def static_bool(name: str, value: Any) -> bool:
     """Returns a bool. Raises ValueError."""
     if not isinstance(value, bool | np.bool_):
         raise ValueError(f"{name} is {value!r}, expected True or False")
     return bool(value)
 
 
-def float_dtype(name, value):
+def float_dtype(name: str, value: Any) -> tf.DType:
     """Returns a floating DType that has a kernel. Raises ValueError."""
     try:
         dtype = tf.as_dtype(value)
@@ -97,7 +101,7 @@ def float_dtype(name, value):
     return dtype
 
 
-def one_of(name, value, options):
+def one_of(name: str, value: Any, options: Collection[str]) -> str:
     """Returns the value, one of some strings. Raises ValueError."""
     if not isinstance(value, str) or value not in options:
         raise ValueError(f"{name} is {value!r}, expected one of {', '.join(map(repr, options))}")
@@ -107,7 +111,9 @@ def one_of(name, value, options):
 # Values that only the run knows.
 
 
-def checked(name, tensor, valid, expected, on_gpu=True, decides_shape=False):
+def checked(
+    name: str, tensor: tf.Tensor, valid: tf.Tensor, expected: str, on_gpu: bool = True, decides_shape: bool = False
+) -> tf.Tensor:
     """Returns the tensor, which an op checks when it is used: TensorFlow's assertions vanish under XLA.
 
     In a graph, the checks of a public call wait for those before them, so that the first one that fails speaks.
@@ -130,19 +136,19 @@ def checked(name, tensor, valid, expected, on_gpu=True, decides_shape=False):
 
 
 @tf.RegisterGradient("TensorflowOps>CheckValues")
-def _checked_grad(op, d_checked, *d_passed):
+def _checked_grad(op: Any, d_checked: tf.Tensor, *d_passed: tf.Tensor) -> tuple[tf.Tensor | None, ...]:
     del op
     return d_checked, None, *(None for _ in d_passed)
 
 
 @pfor.register("TensorflowOps>CheckValues")
-def _convert_checked(pfor_input):
+def _convert_checked(pfor_input: Any) -> list[Any]:
     pfor_input.stack_inputs([0, 1])
     values, *passed = pfor.call(pfor_input, [value.t for value in pfor_input.inputs])
     return [pfor.stacked(values), *map(pfor.forwarded, passed, pfor_input.inputs[2:])]
 
 
-def equal(a, b):
+def equal(a: TensorLike, b: TensorLike) -> tf.Tensor:
     """Returns where two tensors are equal, and a scalar False if their shapes do not fit.
 
     Not a == b: in graphs of TensorFlow 1 it compares identities, silently. tools/silent.py finds it.
@@ -153,24 +159,24 @@ def equal(a, b):
 # Numbers that may be tensors.
 
 
-def is_tensor(value):
+def is_tensor(value: Any) -> bool:
     """Returns whether the value is a dense tensor or a variable."""
     # tf.is_tensor takes 15 microseconds to return False: isinstance of a protocol.
     return isinstance(value, tf.Tensor | tf.Variable)
 
 
-def static_value(value):
+def static_value(value: Any) -> Any:
     """Returns what a tensor is known to be, or None; other values as they are."""
     return tf.get_static_value(value) if is_tensor(value) else value
 
 
-def _scalar(name, tensor):
+def _scalar(name: str, tensor: tf.Tensor) -> tf.Tensor:
     if not tensor.shape.is_compatible_with([]):
         raise ValueError(f"{name} is of shape {shape_text(tensor.shape)}, expected a scalar")
     return with_shape(name, tensor, [], "a scalar")
 
 
-def int_scalar(name, value, minimum, decides_shape=False):
+def int_scalar(name: str, value: Any, minimum: int, decides_shape: bool = False) -> int | tf.Tensor:
     """Returns an int, or an int32 scalar tensor, that is at least the minimum. Raises ValueError."""
     if not is_tensor(value):
         return static_int(name, value, minimum)
@@ -185,7 +191,13 @@ def int_scalar(name, value, minimum, decides_shape=False):
         return tf.cast(checked(name, wide, is_valid, expected, decides_shape=decides_shape), tf.int32)
 
 
-def number(name, value, expected="a finite number", fits=lambda value: True, decides_shape=False):
+def number(
+    name: str,
+    value: Any,
+    expected: str = "a finite number",
+    fits: Callable[[Any], Any] = lambda value: True,
+    decides_shape: bool = False,
+) -> float | tf.Tensor:
     """Returns a float, or a float64 scalar tensor, that is finite and for which `fits` holds. Raises ValueError."""
     if is_tensor(value):
         known = tf.get_static_value(value)
@@ -198,13 +210,13 @@ def number(name, value, expected="a finite number", fits=lambda value: True, dec
     return static_number(name, value, expected, fits)
 
 
-def constant_or_cast(value, dtype):
+def constant_or_cast(value: NumberLike, dtype: tf.DType) -> tf.Tensor:
     """Returns a number or a tensor as a tensor of the dtype."""
     # tf.cast would convert a Python float to float32 first.
     return tf.cast(value, dtype) if is_tensor(value) else tf.constant(value, dtype)
 
 
-def in_host_memory(value, dtype):
+def in_host_memory(value: NumberLike, dtype: tf.DType) -> float | tf.Tensor:
     """Returns a number or a tensor as a tensor of the dtype, for an input that a GPU's kernels read in host memory.
 
     In an eager call without GPUs, returns a float as it is.
@@ -216,7 +228,7 @@ def in_host_memory(value, dtype):
         return constant_or_cast(value if known is None else known, dtype)
 
 
-def float32_parts(number):
+def float32_parts(number: float) -> list[float]:
     """Splits a float64 into float32 numbers that add up to it: attrs of ops have 32 bits. Zero has no parts."""
     parts = []
     for _ in range(3):
@@ -228,17 +240,17 @@ def float32_parts(number):
 # Tensors.
 
 
-def at_least_float32(dtype):
+def at_least_float32(dtype: tf.DType) -> tf.DType:
     """Returns float64 for float64, float32 for all others: the dtype of sums, coordinates and scores."""
     return tf.float64 if dtype == tf.float64 else tf.float32
 
 
 @functools.cache
-def _limits(dtype):
+def _limits(dtype: tf.DType) -> tuple[int, int]:
     return dtype.min, dtype.max  # which take 13 microseconds
 
 
-def _holds(dtype, numbers):
+def _holds(dtype: tf.DType, numbers: tf.DType | Collection[int]) -> bool:
     """Returns whether an integer dtype holds Python's numbers, or all of another dtype."""
     least, greatest = _limits(dtype)
     if isinstance(numbers, tf.DType):
@@ -246,21 +258,21 @@ def _holds(dtype, numbers):
     return least <= min(numbers) and max(numbers) <= greatest
 
 
-def _is_array(value):
+def _is_array(value: Any) -> bool:
     return is_tensor(value) or isinstance(value, np.ndarray | np.generic)
 
 
-def _lists_and_arrays(value):
+def _lists_and_arrays(value: Any) -> Any:
     """Returns lists for sequences, such as ranges, at any depth, and arrays for other arrays, such as torch's."""
     if isinstance(value, str | bytes) or _is_array(value):
         return value
-    if isinstance(value, collections.abc.Sequence | array.array):
+    if isinstance(value, Sequence | array.array):
         return [_lists_and_arrays(element) for element in value]
     is_other = hasattr(value, "__array__") and hasattr(value, "dtype") and not isinstance(value, keras.KerasTensor)
     return np.asarray(value) if is_other else value
 
 
-def _leaves(value):
+def _leaves(value: Iterable[Any]) -> Iterator[Any]:
     for element in value:
         if isinstance(element, list | tuple):
             yield from _leaves(element)
@@ -268,7 +280,7 @@ def _leaves(value):
             yield element
 
 
-def _integers(name, value, dtype, is_hint):
+def _integers(name: str, value: Any, dtype: tf.DType, is_hint: bool) -> tuple[Any, tf.DType | None]:
     """Returns a value whose integers a dtype holds, and the dtype; of a hint, int64 for wide ones, and None for floats.
 
     TensorFlow would wrap them, make 0 and 1 of bools, and cast tensors in lists. Raises ValueError.
@@ -277,19 +289,18 @@ def _integers(name, value, dtype, is_hint):
     if set(map(type, numbers)) != {int}:
         value, numbers = _lists_and_arrays(value), []
         for leaf in _leaves([value]):
-            is_array = _is_array(leaf)
-            given = tf.as_dtype(leaf.dtype) if is_array else None
-            if isinstance(leaf, bool) or (is_array and given.is_bool):
+            given = tf.as_dtype(leaf.dtype) if _is_array(leaf) else None
+            if isinstance(leaf, bool) or (given and given.is_bool):
                 raise ValueError(f"{name} are bool, expected {dtype.name}")
-            if is_array and given.is_floating and is_hint:
+            if given and given.is_floating and is_hint:
                 return value, None
             if isinstance(leaf, int | np.integer):
                 numbers.append(int(leaf))
-            elif isinstance(leaf, np.ndarray) and given.is_integer and leaf.size:
+            elif given and given.is_integer and isinstance(leaf, np.ndarray) and leaf.size:
                 numbers += [int(leaf.min()), int(leaf.max())]
-            elif is_array and given.is_integer and is_hint and not _holds(dtype, given):
+            elif given and given.is_integer and is_hint and not _holds(dtype, given):
                 dtype = tf.int64
-            has_arrays |= is_array and not isinstance(leaf, np.integer)
+            has_arrays |= given is not None and not isinstance(leaf, np.integer)
     if numbers and not _holds(dtype, numbers):
         dtype = tf.int64 if is_hint else dtype
         for number in numbers:
@@ -302,24 +313,26 @@ def _integers(name, value, dtype, is_hint):
     return value, dtype
 
 
-def _range_text(dtype):
+def _range_text(dtype: tf.DType) -> str:
     return f"a whole number of {8 * dtype.size} bits" if dtype.min else f"a whole number in [0, {dtype.max}]"
 
 
-def check_behavior():
+def check_behavior() -> None:
     """Raises RuntimeError if dims of shapes are objects of TensorFlow 1, neither ints nor None."""
     if not isinstance(tf.TensorShape([1])[0], int):
         way_out = "call tf.compat.v1.enable_v2_tensorshape() after disable_v2_behavior()"
         raise RuntimeError(f"tensorflow_ops needs TensorFlow 2's behavior: {way_out}")
 
 
-def native(value):
+def native(value: Any) -> Any:
     """Returns an array in the machine's byte order, in which tf.constant reads all in a graph; else the value."""
     has_other_order = isinstance(value, np.ndarray) and not value.dtype.isnative
     return value.astype(value.dtype.newbyteorder("=")) if has_other_order else value
 
 
-def dense_tensor(name, value, dtype=None, dtype_hint=None):
+def dense_tensor(
+    name: str, value: Any, dtype: tf.DType | str | None = None, dtype_hint: tf.DType | None = None
+) -> tf.Tensor:
     """Returns a tensor, as tf.convert_to_tensor does. Raises ValueError, which names the argument.
 
     Refuses bools where integers are expected, as `static_int` does, and Python's integers that the dtype does not hold.
@@ -330,7 +343,8 @@ def dense_tensor(name, value, dtype=None, dtype_hint=None):
         value = native(value)
     elif isinstance(value, tf.Tensor) and (dtype is None or dtype is value.dtype):
         return value
-    kind = tf.as_dtype(dtype or dtype_hint) if dtype or dtype_hint else None
+    wanted = dtype or dtype_hint
+    kind = tf.as_dtype(wanted) if wanted else None
     if kind and kind.is_integer:
         value, dtype_hint = _integers(name, value, kind, is_hint=not dtype)
     try:
@@ -340,7 +354,7 @@ def dense_tensor(name, value, dtype=None, dtype_hint=None):
         raise ValueError(f"{name} cannot be {tf.as_dtype(dtype).name if dtype else 'a tensor'}: {error}") from None
 
 
-def check_dense(name, value):
+def check_dense(name: str, value: Any) -> None:
     """Raises ValueError for None, a RaggedTensor and a SparseTensor."""
     if value is None:
         raise ValueError(f"{name} is None, expected a tensor")
@@ -352,7 +366,7 @@ def check_dense(name, value):
             raise ValueError(f"{name} is a {kind.__name__}, expected a dense tensor: pass {way_out}")
 
 
-def float_tensor(name, value):
+def float_tensor(name: str, value: Any) -> tf.Tensor:
     """Returns a tensor of a floating dtype that has a kernel. Raises ValueError."""
     tensor = dense_tensor(name, value)
     if tensor.dtype not in FLOAT_DTYPES:
@@ -360,7 +374,7 @@ def float_tensor(name, value):
     return tensor
 
 
-def number_tensor(name, value, or_bools=False):
+def number_tensor(name: str, value: Any, or_bools: bool = False) -> tf.Tensor:
     """Returns a tensor of numbers. Raises ValueError."""
     tensor = dense_tensor(name, value)
     if tensor.dtype not in _NUMBER_DTYPES and not (or_bools and tensor.dtype == tf.bool):
@@ -368,12 +382,12 @@ def number_tensor(name, value, or_bools=False):
     return tensor
 
 
-def int_tensor(name, value):
+def int_tensor(name: str, value: Any) -> tf.Tensor:
     """Returns a tensor; Python ints, and an empty list, are int32. Raises ValueError."""
     return dense_tensor(name, value, dtype_hint=None if hasattr(value, "dtype") else tf.int32)
 
 
-def whole_numbers(name, tensor, dtype, on_gpu=False):
+def whole_numbers(name: str, tensor: tf.Tensor, dtype: tf.DType, on_gpu: bool = False) -> tf.Tensor:
     """Returns numbers of any dtype as integers of another one, which must hold them; an op checks it.
 
     On a GPU without `on_gpu`, those it does not hold become the lowest or greatest integer.
@@ -388,7 +402,7 @@ def whole_numbers(name, tensor, dtype, on_gpu=False):
     if given.is_integer:
         limits = max(limits[0], _limits(given)[0]), min(limits[1], _limits(given)[1])
 
-    def is_valid(wide, floor):
+    def is_valid(wide: Any, floor: Callable[[Any], Any]) -> tuple[Any, Any]:
         # In float64, the greatest of 64 bits is 2^63. NaN is not valid.
         is_below = wide < 2.0**63 if given.is_floating and dtype.size == 8 else wide <= limits[1]
         valid = (wide >= limits[0]) & is_below
@@ -411,7 +425,7 @@ def whole_numbers(name, tensor, dtype, on_gpu=False):
     return tf.where(valid, tf.cast(tensor, dtype), tf.where(is_below, tf.constant(dtype.min, dtype), dtype.max))
 
 
-def int_of_each(name, value, batch):
+def int_of_each(name: str, value: Any, batch: Callable[[], IntLike]) -> tf.Tensor:
     """Returns int32 [batch()]; one number counts for all examples. The op checks the shape. Raises ValueError."""
     value = tensor_of_kind(name, value, tf.int32)
     if value.shape.rank in (None, 0):
@@ -420,7 +434,7 @@ def int_of_each(name, value, batch):
     return value
 
 
-def seed(value):
+def seed(value: Any) -> tf.Tensor:
     """Returns the lower 32 bits of two integers, int32 [2]: XLA would ignore the others. Raises ValueError."""
     tensor = int_tensor("seed", value)
     if not tensor.dtype.is_integer:
@@ -428,17 +442,17 @@ def seed(value):
     return cast(with_shape("seed", tensor, [2], "two integers"), tf.int32)  # fits: the lower bits are the result
 
 
-def cast(tensor, dtype):
+def cast(tensor: tf.Tensor, dtype: tf.DType | str) -> tf.Tensor:
     """Returns the tensor in a dtype, as tf.cast does, which takes a few microseconds even without a cast."""
     return tensor if tensor.dtype is dtype else tf.cast(tensor, dtype)
 
 
-def cast_tensor(name, value, dtype):
+def cast_tensor(name: str, value: Any, dtype: tf.DType | str) -> tf.Tensor:
     """Returns a tensor of the dtype; casts from any other. Raises ValueError."""
     return cast(dense_tensor(name, value), dtype) if hasattr(value, "dtype") else dense_tensor(name, value, dtype)
 
 
-def tensor_of_kind(name, value, dtype):
+def tensor_of_kind(name: str, value: Any, dtype: tf.DType) -> tf.Tensor:
     """Returns a tensor of the dtype; casts within floats, integers or bools only. Raises ValueError.
 
     Integers that the dtype does not hold raise InvalidArgumentError (`whole_numbers`).
@@ -452,14 +466,14 @@ def tensor_of_kind(name, value, dtype):
     return whole_numbers(name, tensor, dtype) if dtype.is_integer else tf.cast(tensor, dtype)
 
 
-def check_shape(name, tensor, expected, meaning):
+def check_shape(name: str, tensor: tf.Tensor, expected: tf.TensorShape | Sequence[int | None], meaning: str) -> None:
     """Raises ValueError if the static shape is not compatible with the expected one."""
     if not tensor.shape.is_compatible_with(expected):
         texts = shape_text(tensor.shape), shape_text(tf.TensorShape(expected))
         raise ValueError(f"{name} are {texts[0]}, expected {texts[1]}: {meaning}")
 
 
-def with_shape(name, tensor, expected, meaning):
+def with_shape(name: str, tensor: tf.Tensor, expected: Sequence[Any], meaning: str) -> tf.Tensor:
     """Returns the tensor; checks its shape, at once or when it is known. Raises ValueError.
 
     Args:

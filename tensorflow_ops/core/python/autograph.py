@@ -18,7 +18,8 @@ _executing_eagerly = tf.executing_eagerly  # looking it up takes half as long as
 
 
 class _Thread(threading.local):
-    last_checks = None  # of the public call that a graph is traced for: for each graph, the last check's `passed`
+    # Of the public call that a graph is traced for: for each graph, the last check's `passed`.
+    last_checks: dict[Any, list[tf.Tensor]] | None = None
 
 
 _thread = _Thread()
@@ -33,20 +34,20 @@ _FUNCTIONS = {}
 class FunctionOperation(keras.Operation):
     """A call of a public function in a functional model. `function` is its public name."""
 
-    def __init__(self, function, name=None):
+    def __init__(self, function: str, name: str | None = None) -> None:
         super().__init__(name=name)
         if function not in _FUNCTIONS:
             raise ValueError(f"function is {function!r}, expected a public function of ops, such as tfo.nn.softmax")
         self.function = function
 
-    def call(self, *args, **kwargs):
+    def call(self, *args: Any, **kwargs: Any) -> Any:
         return _FUNCTIONS[self.function](*args, **kwargs)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {"function": self.function, "name": self.name}
 
 
-def is_among(kind, args, kwargs):
+def is_among(kind: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     """Returns whether a value of a type is among a call's arguments, or in a list or tuple among them."""
     kinds = (kind, list, tuple)
     for value in (*args, *kwargs.values()) if kwargs else args:
@@ -58,7 +59,7 @@ def is_among(kind, args, kwargs):
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
-def _in_order(function, args, kwargs):
+def _in_order(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if _thread.last_checks is not None:
         return function(*args, **kwargs)
     traced_calls.append(function)
@@ -77,13 +78,13 @@ def ordered(function: _Function) -> _Function:
     """
 
     @functools.wraps(function)
-    def call(*args, **kwargs):
+    def call(*args: Any, **kwargs: Any) -> Any:
         return function(*args, **kwargs) if _executing_eagerly() else _in_order(function, args, kwargs)
 
     return cast(_Function, marked(call))
 
 
-def after_last_check(check):
+def after_last_check(check: Callable[[list[tf.Tensor]], tuple[tf.Tensor, list[tf.Tensor]]]) -> tf.Tensor:
     """Returns the result of check(after) -> (result, passed): in a graph, it waits for the public call's last check."""
     if _thread.last_checks is None or _executing_eagerly():
         return check([])[0]
@@ -95,14 +96,14 @@ def after_last_check(check):
     return result
 
 
-def last_check():
+def last_check() -> list[tf.Operation]:
     """Returns a list of the op that the ops of a public call wait for: none in eager calls, and before a check."""
     if not _thread.last_checks or _executing_eagerly():
         return []
     return [passed.op for passed in _thread.last_checks.get(_graph(), [])]
 
 
-def _graph():
+def _graph() -> tuple[tf.Graph, Any]:
     graph = tf.compat.v1.get_default_graph()
     # In graphs of TensorFlow 1, branches and the bodies of loops are no graphs of their own.
     return graph, graph._get_control_flow_context()
@@ -113,7 +114,7 @@ def takes_keras_tensors(function: _Function) -> _Function:
     public_name = f"{function.__module__.partition('.python.')[0]}.{function.__name__}"
 
     @functools.wraps(function)
-    def call(*args, **kwargs):
+    def call(*args: Any, **kwargs: Any) -> Any:
         if is_among(keras.KerasTensor, args, kwargs):
             return FunctionOperation(public_name, kwargs.pop("name", None))(*args, **kwargs)
         return function(*args, **kwargs) if _executing_eagerly() else _in_order(function, args, kwargs)

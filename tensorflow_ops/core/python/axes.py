@@ -1,7 +1,7 @@
 """Moves the axis that an op works on, or the channels of images, to the end, where kernels expect them."""
 
 from collections.abc import Callable
-from typing import Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias, get_args
 
 import tensorflow as tf
 
@@ -11,7 +11,7 @@ DataFormat: TypeAlias = Literal["NHWC", "NCHW"]
 DATA_FORMATS = get_args(DataFormat)
 
 
-def check_axis(name, shape, axis):
+def check_axis(name: str, shape: tf.TensorShape, axis: Any) -> None:
     """Raises ValueError unless the static shape can have the axis."""
     if not arguments.is_int(axis):
         raise ValueError(f"axis is {axis!r}, expected an int")
@@ -22,7 +22,7 @@ def check_axis(name, shape, axis):
         raise ValueError(f"axis is {axis}, expected [{-shape.rank}, {shape.rank}): {name} are {text}")
 
 
-def _run_time_axis(tensor, axis):
+def _run_time_axis(tensor: tf.Tensor, axis: int) -> tuple[tf.Tensor, tf.Tensor]:
     """Returns (axis counted from the front, rank) as tensors, for a tensor of unknown rank."""
     rank = tf.rank(tensor)
     exists = (-rank <= axis) & (axis < rank)
@@ -32,15 +32,17 @@ def _run_time_axis(tensor, axis):
     return checked if axis >= 0 else rank + checked, rank
 
 
-def move_axis_last(tensor, axis) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
+def move_axis_last(tensor: tf.Tensor, axis: int) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
     """Returns the tensor with the axis last, and the function that moves it back. Call `check_axis` before."""
     rank = tensor.shape.rank
     if axis == -1 or (rank is not None and axis % rank == rank - 1):
         return tensor, lambda result: result
+    there: Any
+    back: Any
     if rank is None:
-        axis, rank = _run_time_axis(tensor, axis)
-        before, after = tf.range(axis), tf.range(axis, rank - 1)
-        there, back = (before, after + 1, [axis]), (before, [rank - 1], after)
+        last, rank = _run_time_axis(tensor, axis)
+        before, after = tf.range(last), tf.range(last, rank - 1)
+        there, back = (before, after + 1, [last]), (before, [rank - 1], after)
         there, back = tf.concat(there, 0), tf.concat(back, 0)
     else:
         axis %= rank
@@ -49,7 +51,7 @@ def move_axis_last(tensor, axis) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Te
     return tf.transpose(tensor, there), lambda result: tf.transpose(result, back)
 
 
-def to_channels_last(name, tensor, data_format):
+def to_channels_last(name: str, tensor: tf.Tensor, data_format: DataFormat) -> tf.Tensor:
     """Returns [N, C, H, W] as [N, H, W, C] if data_format is "NCHW", else the tensor.
 
     Raises ValueError if a tensor that is to be transposed has another static rank.
@@ -61,12 +63,13 @@ def to_channels_last(name, tensor, data_format):
     return tf.transpose(tensor, [0, 2, 3, 1])
 
 
-def from_channels_last(tensor, data_format):
+def from_channels_last(tensor: tf.Tensor, data_format: DataFormat) -> tf.Tensor:
     """Returns [N, d1, ..., dk, C] as [N, C, d1, ..., dk] if data_format is "NCHW", else the tensor."""
     if data_format != "NCHW":
         return tensor
     rank = tensor.shape.rank
     if rank is None:
         rank = tf.rank(tensor)
-        return tf.transpose(tensor, tf.concat([[0, rank - 1], tf.range(1, rank - 1)], 0))
+        order: Any = tf.concat([[0, rank - 1], tf.range(1, rank - 1)], 0)
+        return tf.transpose(tensor, order)
     return tf.transpose(tensor, [0, rank - 1, *range(1, rank - 1)])

@@ -21,12 +21,12 @@ _FOLDER = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file
 _VARIABLE = "TENSORFLOW_OPS_BUILD"
 
 
-def _order(version):
+def _order(version: str) -> tuple[int, ...]:
     """Returns a version's first two numbers."""
     return tuple(int(number) for number in version.split(".")[:2])
 
 
-def _path(minor):
+def _path(minor: str) -> str:
     return os.path.join(_FOLDER, build_info.KERNELS[minor][0])
 
 
@@ -52,7 +52,7 @@ def advice() -> str:
     return text
 
 
-def _serving(version, minors):
+def _serving(version: str, minors: list[str]) -> str | None:
     """Returns the one of `minors` whose kernels serve TensorFlow `version`, or None."""
     if _order(version) > _order(list(build_info.KERNELS)[-1]):
         return None

@@ -1,20 +1,33 @@
-"""Bases of the Keras 3 classes, which refuse models of tf_keras, Keras 2: those do not find their variables."""
+"""Bases of the Keras 3 classes, which refuse models of tf_keras, Keras 2: those do not find their variables.
+
+OpLayer has the options of layers.
+"""
 
 import sys
-from typing import Any
+from typing import Any, NoReturn
 
 import keras
 import tensorflow as tf
 
+from tensorflow_ops.core.python import library
 
-def _refuse(instance):
+# What makes objects of options whose names end in the key, and names of objects.
+_KERAS_KINDS = {
+    "activation": keras.activations,
+    "initializer": keras.initializers,
+    "regularizer": keras.regularizers,
+    "constraint": keras.constraints,
+}
+
+
+def _refuse(instance: object) -> NoReturn:
     raise ValueError(
         f"{type(instance).__name__} of tensorflow_ops needs Keras 3, but is used in tf_keras (TF_USE_LEGACY_KERAS=1): "
         "build the model with `keras`"
     )
 
 
-def infers_shapes():
+def infers_shapes() -> bool:
     """Returns whether Keras calls with tensors of its own, which have shapes and nothing that layers attach."""
     return not tf.executing_eagerly() and getattr(tf.compat.v1.get_default_graph(), "name", "").startswith("scratch_")
 
@@ -28,11 +41,40 @@ class Layer(keras.layers.Layer):
         return super().__call__(*args, **kwargs)
 
 
+def options_of(given: dict[str, Any]) -> dict[str, Any]:
+    """Returns the options among a constructor's `locals()`."""
+    return {name: value for name, value in given.items() if name not in ("self", "kwargs", "__class__")}
+
+
+class OpLayer(Layer):
+    """A layer that calls an op. The arguments of its constructor are attributes and its config."""
+
+    def __init__(self, given: dict[str, Any], **of_keras: Any) -> None:
+        """`given`: the `locals()` of the subclass' constructor: checked arguments, and Keras's in kwargs."""
+        super().__init__(**of_keras, **given["kwargs"])
+        options = options_of(given)
+        self._options = tuple(options)
+        for name, value in options.items():
+            kind = _KERAS_KINDS.get(name.rpartition("_")[2])
+            setattr(self, name, kind.get(value) if kind else value)
+        self.supports_jit = library.supports_xla()
+
+    def _option_values(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in self._options}
+
+    def get_config(self) -> dict[str, Any]:
+        config = self._option_values()
+        for name, value in config.items():
+            kind = _KERAS_KINDS.get(name.rpartition("_")[2])
+            config[name] = kind.serialize(value) if kind else value
+        return {**super().get_config(), **config}
+
+
 class Metric(keras.metrics.Metric):
     """The base of metrics."""
 
     @property
-    def variables(self):
+    def variables(self) -> list[keras.Variable]:
         # The compile() of tf_keras reads them, and nothing else of a metric.
         if sys._getframe(1).f_globals.get("__name__", "").startswith("tf_keras."):
             _refuse(self)

@@ -6,6 +6,8 @@ import os
 import re
 import types
 import warnings
+from collections.abc import Callable
+from typing import Any
 
 import tensorflow as tf
 
@@ -27,7 +29,7 @@ _MARK = "_tensorflow_ops_folder"
 _SHAPE_ERROR = b"tensorflow_ops/shape_error"
 
 
-def _mapped_path():
+def _mapped_path() -> str | None:
     """Returns the path of the shared object of ops that this process has mapped, or None."""
     names = {kernels[0] for kernels in build_info.KERNELS.values()}
     with open("/proc/self/maps", encoding="utf-8", errors="replace") as lines:
@@ -35,7 +37,7 @@ def _mapped_path():
         return next(("/" + path for _, _, path in paths if os.path.basename(path) in names), None)
 
 
-def _loaded_from():
+def _loaded_from() -> str | None:
     """Returns where this process has ops from that must not be loaded again, or None."""
     if hasattr(tf, _MARK) or op_def_registry.get("TensorflowOps>BuildInfo") is None:
         return getattr(tf, _MARK, None)
@@ -44,7 +46,7 @@ def _loaded_from():
     return None if path == os.path.realpath(PATH) else path or "another library"
 
 
-def _load():
+def _load() -> types.ModuleType:
     """Returns the module of generated op functions. Raises ImportError."""
     loaded_from = _loaded_from()
     if loaded_from is None:
@@ -61,14 +63,14 @@ def _load():
     raise ImportError(f"tensorflow_ops is already loaded from {loaded_from}; restart Python to load it {way_out}")
 
 
-def shape_text(shape):
+def shape_text(shape: tf.TensorShape) -> str:
     """Formats a static shape as the kernels do: [2,?]."""
     if shape.rank is None:
         return "of unknown rank"
     return f"[{','.join('?' if n is None else str(n) for n in shape)}]"
 
 
-def _got(op, args, kwargs, message):
+def _got(op: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], message: str) -> str:
     """Returns ", got SHAPE" of the input that a message begins with, as kernels do (core/cc/shape_check.cc)."""
     value = inspect.signature(op).bind(*args, **kwargs).arguments.get(message.partition(" ")[0])
     shapes = [tf.TensorShape(x.shape) for x in tf.nest.flatten(value) if hasattr(x, "shape")]
@@ -76,7 +78,7 @@ def _got(op, args, kwargs, message):
     return f", got {', '.join(texts)}" if texts else ""
 
 
-def _with_value_errors(op):
+def _with_value_errors(op: Callable[..., Any]) -> Callable[..., Any]:
     """Wraps a generated function: eager calls raise ValueError for wrong shapes, as TensorFlow does in a graph.
 
     The message is the shape function's, with the shape of the input that it begins with. TensorFlow adds node and op
@@ -84,7 +86,7 @@ def _with_value_errors(op):
     """
 
     @functools.wraps(op)
-    def call(*args, **kwargs):
+    def call(*args: Any, **kwargs: Any) -> Any:
         try:
             if not autograph.traced_calls:
                 return op(*args, **kwargs)
@@ -107,13 +109,13 @@ def _with_value_errors(op):
     return autograph.marked(call)
 
 
-def _op_functions(module):
+def _op_functions(module: types.ModuleType) -> dict[str, Callable[..., Any]]:
     """Returns the generated functions of ops, by name."""
     generated = {name: value for name, value in vars(module).items() if name.startswith("tensorflow_ops_")}
     return {name: _with_value_errors(op) for name, op in generated.items() if callable(op)}
 
 
-def _load_xla():
+def _load_xla() -> str | None:
     """Registers the ops with XLA. Returns None, or the reason why XLA cannot compile them."""
     newest = compatibility.built_minors()[-1]
     if compatibility.kernels() != newest:
@@ -125,7 +127,7 @@ def _load_xla():
     return None
 
 
-def gpu_error():
+def gpu_error() -> str | None:
     """Returns why GPUs run no kernels of this package, or None."""
     if not build_info.CUDA_VERSION:
         return "this wheel has no GPU kernels"
@@ -138,12 +140,12 @@ def gpu_error():
     return f"the NVIDIA driver is too old: kernels of CUDA {build_info.CUDA_VERSION} need {driver} or newer"
 
 
-def supports_xla():
+def supports_xla() -> bool:
     """Returns whether XLA can compile the ops for this machine's devices."""
     return xla_error is None and (gpu_error() is None or not tf.config.list_physical_devices("GPU"))
 
 
-def is_compiled_by_xla():
+def is_compiled_by_xla() -> bool:
     """Returns whether the current graph is traced for XLA; False outside of graphs."""
     if tf.executing_eagerly():
         return False

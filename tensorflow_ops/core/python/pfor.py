@@ -3,33 +3,38 @@
 Without a converter TensorFlow calls the op once for each iteration, in a loop.
 """
 
+from collections.abc import Collection, Sequence
+from typing import Any
+
 import tensorflow as tf
 
 # TensorFlow has no public API to register converters; a wheel fits one TensorFlow release.
 from tensorflow.python.ops.parallel_for import pfor as pfor_lib
 
+from tensorflow_ops.core.python.type_aliases import IntLike
+
 ConversionNotImplementedError = pfor_lib.ConversionNotImplementedError
 register = pfor_lib.RegisterPFor
 
 
-def call(pfor_input, inputs):
+def call(pfor_input: Any, inputs: Sequence[tf.Tensor]) -> Sequence[tf.Tensor]:
     """Calls the converted op, with its own attrs, on other inputs. Returns the outputs."""
     op = pfor_input.op
     dtypes = [output.dtype for output in op.outputs]
     return pfor_lib._create_op(op.type, inputs, dtypes, attrs=op.node_def.attr).outputs
 
 
-def stacked(output):
+def stacked(output: tf.Tensor) -> Any:
     """Declares that dim 0 of an output is the iterations."""
     return pfor_lib.wrap(output, True)
 
 
-def forwarded(output, value):
+def forwarded(output: tf.Tensor, value: Any) -> Any:
     """Declares that an output is one of the inputs."""
     return pfor_lib.wrap(output, value.is_stacked)
 
 
-def convert_batched(pfor_input, unstacked=()):
+def convert_batched(pfor_input: Any, unstacked: Collection[int] = ()) -> list[Any]:
     """Converts an op that takes any batch dims: the iterations become the first one.
 
     Args:
@@ -41,7 +46,7 @@ def convert_batched(pfor_input, unstacked=()):
     return [pfor_lib.wrap(output, i not in unstacked) for i, output in enumerate(outputs)]
 
 
-def loop(pfor_input):
+def loop(pfor_input: Any) -> list[Any]:
     """Calls an op once for each iteration."""
     pfor_input.stack_inputs()
     dtypes = [output.dtype for output in pfor_input.op.outputs]
@@ -50,7 +55,7 @@ def loop(pfor_input):
     return [stacked(y) for y in outputs]
 
 
-def convert_folded(pfor_input, shared=()):
+def convert_folded(pfor_input: Any, shared: Collection[int] = ()) -> list[Any]:
     """Converts an op of inputs and outputs whose dim 0 is a batch: the iterations become part of it.
 
     Args:
@@ -67,14 +72,14 @@ def convert_folded(pfor_input, shared=()):
     return [stacked(unfold(y, shape[0], size=shape[1])) for y in outputs]
 
 
-def fold(tensor, axis=0):
+def fold(tensor: tf.Tensor, axis: int = 0) -> tf.Tensor:
     """Merges the iterations, dim 0, into a dim of the rest: [P, M, ...] becomes [P * M, ...] for axis 0."""
     tensor = tf.experimental.numpy.moveaxis(tensor, 0, axis) if axis else tensor
     shape = tf.shape(tensor)
     return tf.reshape(tensor, tf.concat([shape[:axis], [shape[axis] * shape[axis + 1]], shape[axis + 2 :]], 0))
 
 
-def unfold(tensor, iterations, axis=0, size=None):
+def unfold(tensor: tf.Tensor, iterations: IntLike, axis: int = 0, size: IntLike | None = None) -> tf.Tensor:
     """Reverts `fold`.
 
     Args:

@@ -9,11 +9,12 @@ import numpy as np
 import tensorflow as tf
 
 from tensorflow_ops.core.python import arguments, autograph
+from tensorflow_ops.core.python.type_aliases import TensorLike
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
-def rows(name, ragged, dims):
+def rows(name: str, ragged: tf.RaggedTensor, dims: str) -> tf.Tensor:
     """Returns a RaggedTensor's values, which are dense. Raises ValueError unless only dim 1 is ragged."""
     if ragged.ragged_rank != 1:
         raise ValueError(f"{name} has {ragged.ragged_rank} ragged dims, expected one: {dims}")
@@ -31,7 +32,7 @@ def on_flat_values(*names: str) -> Callable[[_Function], _Function]:
         signature = inspect.signature(function)
 
         @functools.wraps(function)
-        def call(*args, **kwargs):
+        def call(*args: Any, **kwargs: Any) -> Any:
             if autograph.is_among(tf.RaggedTensor, args, kwargs):
                 return _call_on_flat_values(function, signature.bind(*args, **kwargs).arguments, names)
             return function(*args, **kwargs)
@@ -41,7 +42,7 @@ def on_flat_values(*names: str) -> Callable[[_Function], _Function]:
     return decorate
 
 
-def _call_on_flat_values(function, kwargs, names):
+def _call_on_flat_values(function: Callable[..., Any], kwargs: dict[str, Any], names: tuple[str, ...]) -> Any:
     if kwargs.get("axis", -1) != -1:
         raise ValueError(f"axis is {kwargs['axis']}, expected -1: {' or '.join(names)} is a RaggedTensor")
     leaves = [(name, value) for name in names for value in tf.nest.flatten(kwargs.get(name))]
@@ -61,7 +62,7 @@ def _call_on_flat_values(function, kwargs, names):
     return tf.nest.map_structure(first.with_flat_values, function(**(kwargs | flat)))
 
 
-def _row_checks(name, value, first_name, first):
+def _row_checks(name: str, value: tf.RaggedTensor, first_name: str, first: tf.RaggedTensor) -> list[Any]:
     """Returns assertions that a RaggedTensor has the rows of another one. Raises ValueError."""
     # Floats have the dim of a row's numbers, integers are a row's label.
     if value.dtype.is_floating and value.flat_values.shape.rank == 1:
@@ -79,11 +80,11 @@ def _row_checks(name, value, first_name, first):
     return [check for check in checks if check is not None]
 
 
-def _flat_values(value):
+def _flat_values(value: Any) -> Any:
     return tf.identity(value.flat_values) if isinstance(value, tf.RaggedTensor) else value
 
 
-def with_lengths_of(name, value, other_name, other):
+def with_lengths_of(name: str, value: tf.RaggedTensor, other_name: str, other: tf.RaggedTensor) -> tf.RaggedTensor:
     """Returns a RaggedTensor, whose rows must be as long as another's; an op checks it when the values are used."""
     # XLA needs sizes that are known.
     count = other.shape[0] or tf.cast(other.nrows(), tf.int32)
@@ -91,38 +92,48 @@ def with_lengths_of(name, value, other_name, other):
     fit = arguments.equal(lengths, tf.cast(other.row_lengths(), lengths.dtype))
     # Not control dependencies: TensorFlow removes an op without side effects that has nothing else.
     lengths = arguments.checked(f"the number of {name}", lengths, fit, f"that of {other_name}")
-    return tf.RaggedTensor.from_row_lengths(value.values[: tf.reduce_sum(lengths)], lengths, validate=False)
+    return tf.RaggedTensor.from_row_lengths(  # pyright: ignore[reportAttributeAccessIssue]  (not in the stubs)
+        value.values[: tf.reduce_sum(lengths)], lengths, validate=False
+    )
 
 
-def is_ragged_or_sparse(value):
+def is_ragged_or_sparse(value: Any) -> bool:
     """Returns whether the dense form of a value is as wide as its longest row, not as its caller pads."""
     return isinstance(value, tf.RaggedTensor | tf.SparseTensor)
 
 
-def with_width(labels, width):
+def with_width(labels: tf.Tensor, width: int | tf.Tensor) -> tf.Tensor:
     """Returns dense labels [N, T], cut or padded to a width: what lengths exclude does not matter."""
     labels = labels[:, :width]
-    return tf.pad(labels, [[0, 0], [0, width - tf.shape(labels)[1]]])
+    paddings: Any = [[0, 0], [0, width - tf.shape(labels)[1]]]
+    return tf.pad(labels, paddings)
 
 
-def in_front(values, counts):
+def in_front(values: tf.Tensor, counts: tf.Tensor) -> tf.Tensor:
     """Returns values [N, T, ...], in each row those that count, by bools [N, T], before the others, in their order."""
     order = tf.argsort(tf.cast(counts, tf.int32), direction="DESCENDING", stable=True)  # fits: bools
     return tf.gather(values, order, batch_dims=1)
 
 
-def lengths_to_last(counts):
+def lengths_to_last(counts: tf.Tensor) -> tf.Tensor:
     """Returns int32 [N]: how long rows are up to the last number that counts, by bools [N, T]."""
     is_before_end = tf.cumsum(tf.cast(counts, tf.int32), 1, reverse=True) > 0  # fits: bools
     return tf.reduce_sum(tf.cast(is_before_end, tf.int32), 1)
 
 
-def label_rows(name, labels):
+def label_rows(name: str, labels: tf.Tensor) -> tf.Tensor:
     """Returns labels, a tensor; checks that it is [N, T], at once or when its shape is known. Raises ValueError."""
     return arguments.with_shape(name, labels, [None, None], "an integer for each label, not one-hot")
 
 
-def padded(name, value, lengths_name, lengths, padding, drop_padding=False):
+def padded(
+    name: str,
+    value: Any,
+    lengths_name: str,
+    lengths: TensorLike | None,
+    padding: int | None,
+    drop_padding: bool = False,
+) -> tuple[Any, Any]:
     """Returns a dense tensor and lengths [N]: of a RaggedTensor [N, (T), ...], or of padded labels if lengths are None.
 
     Args:

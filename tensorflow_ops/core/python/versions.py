@@ -11,7 +11,7 @@ import tensorflow as tf
 from tensorflow_ops.core.python import build_info, compatibility, library
 
 
-def _native_build_info():
+def _native_build_info() -> list[str]:
     """Returns the facts of the op BuildInfo, in its order."""
     with tf.init_scope(), tf.device("CPU:0"):
         return [fact.decode() for fact in library.ops.tensorflow_ops_build_info().numpy()]
@@ -24,7 +24,7 @@ def cpu_levels() -> list[str]:
     return [level for level in built.split() if levels.index(level) <= levels.index(processor)]
 
 
-def _keras_hub():
+def _keras_hub() -> str:
     try:
         return importlib.metadata.version("keras-hub")
     except importlib.metadata.PackageNotFoundError:

@@ -5,16 +5,14 @@ from typing import TYPE_CHECKING, Any
 import keras
 import tensorflow as tf
 
-from tensorflow_ops.core.python import keras3, library
+from tensorflow_ops.core.python import keras3
 from tensorflow_ops.core.python.axes import DataFormat
 from tensorflow_ops.core.python.type_aliases import TensorLike
 from tensorflow_ops.image.python.ops import correlation_cost
 
-_OPTIONS = ("max_displacement", "kernel_size", "stride_1", "stride_2", "padding", "data_format")
-
 
 @keras.saving.register_keras_serializable(package="tensorflow_ops")
-class CorrelationCost(keras3.Layer):
+class CorrelationCost(keras3.OpLayer):
     """The costs of displacements between two feature maps: `tfo.image.correlation_cost` as a layer.
 
     >>> import keras, tensorflow_ops as tfo
@@ -49,22 +47,7 @@ class CorrelationCost(keras3.Layer):
         data_format: DataFormat = "NHWC",
         **kwargs: Any,
     ) -> None:
-        super().__init__(**kwargs)
-        options = correlation_cost.check_options(
-            data_format,
-            max_displacement=max_displacement,
-            kernel_size=kernel_size,
-            stride_1=stride_1,
-            stride_2=stride_2,
-            padding=padding,
-        )
-        for name, value in options.items():
-            setattr(self, name, value)
-        self.data_format = data_format
-        self.supports_jit = library.supports_xla()
-
-    def _option_values(self):
-        return {name: getattr(self, name) for name in _OPTIONS}
+        super().__init__(locals() | correlation_cost.check_options(**keras3.options_of(locals())))
 
     def build(self, features_a_shape=None, features_b_shape=None):
         """Creates no weights. Keras passes shapes by the names of `call`'s arguments."""
@@ -94,6 +77,3 @@ class CorrelationCost(keras3.Layer):
             return (batch, displacements, self._output_size(height), self._output_size(width))
         batch, height, width, _ = features_a_shape
         return (batch, self._output_size(height), self._output_size(width), displacements)
-
-    def get_config(self):
-        return {**super().get_config(), **self._option_values()}

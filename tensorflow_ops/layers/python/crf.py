@@ -5,14 +5,14 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from tensorflow_ops.core.python import arguments, keras3, library, ragged
+from tensorflow_ops.core.python import arguments, keras3, ragged
 from tensorflow_ops.core.python.type_aliases import TensorLike
 from tensorflow_ops.layers.python.type_aliases import Identifier
 from tensorflow_ops.nn.python.ops import crf
 
 
 @keras.saving.register_keras_serializable(package="tensorflow_ops")
-class CRF(keras3.Layer):
+class CRF(keras3.OpLayer):
     """Linear-chain conditional random field: transitions between tags, their likelihood, and decoding.
 
     The last layer of a tagger: its input are scores of tags, such as a Dense layer's
@@ -52,14 +52,10 @@ class CRF(keras3.Layer):
         transitions_constraint: Identifier = None,
         **kwargs: Any,
     ) -> None:
-        super().__init__(**kwargs)
-        self.num_tags = arguments.static_int("num_tags", num_tags, 1)
-        self.use_boundaries = arguments.static_bool("use_boundaries", use_boundaries)
-        self.transitions_initializer = keras.initializers.get(transitions_initializer)
-        self.transitions_regularizer = keras.regularizers.get(transitions_regularizer)
-        self.transitions_constraint = keras.constraints.get(transitions_constraint)
+        num_tags = arguments.static_int("num_tags", num_tags, 1)
+        use_boundaries = arguments.static_bool("use_boundaries", use_boundaries)
+        super().__init__(locals())
         self.supports_masking = True
-        self.supports_jit = library.supports_xla()  # of tfo.losses.CRF
         self.input_spec = keras.layers.InputSpec(ndim=3, axes={-1: self.num_tags})
 
     def build(self, input_shape):
@@ -147,13 +143,3 @@ class CRF(keras3.Layer):
 
     def compute_output_shape(self, input_shape):
         return input_shape
-
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "num_tags": self.num_tags,
-            "use_boundaries": self.use_boundaries,
-            "transitions_initializer": keras.initializers.serialize(self.transitions_initializer),
-            "transitions_regularizer": keras.regularizers.serialize(self.transitions_regularizer),
-            "transitions_constraint": keras.constraints.serialize(self.transitions_constraint),
-        }

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import keras
 import tensorflow as tf
 
-from tensorflow_ops.core.python import arguments, keras3, library
+from tensorflow_ops.core.python import arguments, keras3
 from tensorflow_ops.core.python.type_aliases import TensorLike
 from tensorflow_ops.layers.python.type_aliases import Identifier
 from tensorflow_ops.nn.python.ops import deform_conv
@@ -15,7 +15,7 @@ from tensorflow_ops.shapes.python import shapes
 
 
 @keras.saving.register_keras_serializable(package="tensorflow_ops")
-class DeformConv2D(keras3.Layer):
+class DeformConv2D(keras3.OpLayer):
     """Deformable convolution that learns its own offsets: `tfo.nn.deform_conv2d` as a layer.
 
     A second convolution of the same kernel size, strides, padding and dilations computes the
@@ -79,27 +79,19 @@ class DeformConv2D(keras3.Layer):
         bias_regularizer: Identifier = None,
         **kwargs: Any,
     ) -> None:
-        super().__init__(**kwargs)
-        self.filters = arguments.static_int("filters", filters, 1)
-        self.kernel_size = deform_conv.pair("kernel_size", kernel_size, 1)
-        self.strides = deform_conv.pair("strides", strides, 1)
-        self.padding = padding.lower() if isinstance(padding, str) else padding
-        self.dilation_rate = deform_conv.pair("dilation_rate", dilation_rate, 1)
-        self.groups = arguments.static_int("groups", groups, 1)
-        self.offset_groups = arguments.static_int("offset_groups", offset_groups, 1)
-        self.modulated = arguments.static_bool("modulated", modulated)
-        self.use_bias = arguments.static_bool("use_bias", use_bias)
-        self._op_padding, self._paddings = deform_conv.check_padding(
-            padding.upper() if isinstance(padding, str) else padding
-        )
-        if self.filters % self.groups:
+        filters = arguments.static_int("filters", filters, 1)
+        kernel_size = deform_conv.pair("kernel_size", kernel_size, 1)
+        strides = deform_conv.pair("strides", strides, 1)
+        padding = padding.lower() if isinstance(padding, str) else padding
+        dilation_rate = deform_conv.pair("dilation_rate", dilation_rate, 1)
+        groups = arguments.static_int("groups", groups, 1)
+        offset_groups = arguments.static_int("offset_groups", offset_groups, 1)
+        modulated = arguments.static_bool("modulated", modulated)
+        use_bias = arguments.static_bool("use_bias", use_bias)
+        super().__init__(locals())
+        self._op_padding, self._paddings = deform_conv.check_padding(self._deform_padding())
+        if filters % groups:
             raise ValueError(f"filters is {filters}, expected a multiple of groups, {groups}")
-        self.activation = keras.activations.get(activation)
-        self.kernel_initializer = keras.initializers.get(kernel_initializer)
-        self.bias_initializer = keras.initializers.get(bias_initializer)
-        self.kernel_regularizer = keras.regularizers.get(kernel_regularizer)
-        self.bias_regularizer = keras.regularizers.get(bias_regularizer)
-        self.supports_jit = library.supports_xla()
 
     def build(self, features_shape):
         """Creates the weights."""
@@ -213,22 +205,3 @@ class DeformConv2D(keras3.Layer):
         self._check(features_shape)
         sizes = [None if size is None else self._output_size(i, size) for i, size in enumerate(features_shape[1:3])]
         return (features_shape[0], *sizes, self.filters)
-
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "filters": self.filters,
-            "kernel_size": self.kernel_size,
-            "strides": self.strides,
-            "padding": self.padding,
-            "dilation_rate": self.dilation_rate,
-            "groups": self.groups,
-            "offset_groups": self.offset_groups,
-            "modulated": self.modulated,
-            "activation": keras.activations.serialize(self.activation),
-            "use_bias": self.use_bias,
-            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
-            "bias_initializer": keras.initializers.serialize(self.bias_initializer),
-            "kernel_regularizer": keras.regularizers.serialize(self.kernel_regularizer),
-            "bias_regularizer": keras.regularizers.serialize(self.bias_regularizer),
-        }

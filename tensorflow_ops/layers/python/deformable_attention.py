@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tensorflow_ops.core.python import arguments, keras3, library
+from tensorflow_ops.core.python import arguments, keras3
 from tensorflow_ops.core.python.type_aliases import TensorLike
 from tensorflow_ops.nn.python.ops import deformable_attention, softmax
 
@@ -21,7 +21,7 @@ def _first_offsets(heads, levels, points):
 
 
 @keras.saving.register_keras_serializable(package="tensorflow_ops")
-class MultiScaleDeformableAttention(keras3.Layer):
+class MultiScaleDeformableAttention(keras3.OpLayer):
     """Deformable attention with its projections, as in Deformable DETR.
 
     Queries choose, in each head and on each level of a feature pyramid, `num_points` places
@@ -63,12 +63,11 @@ class MultiScaleDeformableAttention(keras3.Layer):
     """
 
     def __init__(self, num_heads: int = 8, num_levels: int = 4, num_points: int = 4, **kwargs: Any) -> None:
+        num_heads = arguments.static_int("num_heads", num_heads, 1)
+        num_levels = arguments.static_int("num_levels", num_levels, 1)
+        num_points = arguments.static_int("num_points", num_points, 1)
         # Keras would cast reference points, too: float16 cannot hold places.
-        super().__init__(autocast=False, **kwargs)
-        self.num_heads = arguments.static_int("num_heads", num_heads, 1)
-        self.num_levels = arguments.static_int("num_levels", num_levels, 1)
-        self.num_points = arguments.static_int("num_points", num_points, 1)
-        self.supports_jit = library.supports_xla()
+        super().__init__(locals(), autocast=False)
 
     def build(self, query_shape, reference_points_shape=None, values_shape=None, spatial_shapes_shape=None):
         """Creates the dense layers."""
@@ -137,7 +136,3 @@ class MultiScaleDeformableAttention(keras3.Layer):
     def compute_output_shape(self, query_shape, *args, **kwargs):
         del args, kwargs
         return query_shape
-
-    def get_config(self):
-        options = {name: getattr(self, name) for name in ("num_heads", "num_levels", "num_points")}
-        return {**super().get_config(), **options}

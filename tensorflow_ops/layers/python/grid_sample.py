@@ -5,17 +5,15 @@ from typing import TYPE_CHECKING, Any
 import keras
 import tensorflow as tf
 
-from tensorflow_ops.core.python import arguments, axes, keras3, library
+from tensorflow_ops.core.python import arguments, axes, keras3
 from tensorflow_ops.core.python.axes import DataFormat
 from tensorflow_ops.core.python.type_aliases import TensorLike
 from tensorflow_ops.image.python.ops import grid_sample
 from tensorflow_ops.image.python.ops.grid_sample import Interpolation, PaddingMode
 
-_OPTIONS = ("mode", "padding_mode", "align_corners", "normalized", "data_format")
-
 
 @keras.saving.register_keras_serializable(package="tensorflow_ops")
-class GridSample(keras3.Layer):
+class GridSample(keras3.OpLayer):
     """Samples of features at the places of a grid: `tfo.image.grid_sample` as a layer.
 
     >>> import keras, tensorflow_ops as tfo
@@ -48,17 +46,13 @@ class GridSample(keras3.Layer):
         data_format: DataFormat = "NHWC",
         **kwargs: Any,
     ) -> None:
+        arguments.one_of("mode", mode, grid_sample.MODES)
+        arguments.one_of("padding_mode", padding_mode, grid_sample.PADDING_MODES)
+        align_corners = arguments.static_bool("align_corners", align_corners)
+        normalized = arguments.static_bool("normalized", normalized)
+        arguments.one_of("data_format", data_format, axes.DATA_FORMATS)
         # Keras would cast the grid, too: float16 cannot hold places.
-        super().__init__(autocast=False, **kwargs)
-        self.mode = arguments.one_of("mode", mode, grid_sample.MODES)
-        self.padding_mode = arguments.one_of("padding_mode", padding_mode, grid_sample.PADDING_MODES)
-        self.align_corners = arguments.static_bool("align_corners", align_corners)
-        self.normalized = arguments.static_bool("normalized", normalized)
-        self.data_format = arguments.one_of("data_format", data_format, axes.DATA_FORMATS)
-        self.supports_jit = library.supports_xla()
-
-    def _option_values(self):
-        return {name: getattr(self, name) for name in _OPTIONS}
+        super().__init__(locals(), autocast=False)
 
     def build(self, features_shape=None, grid_shape=None):
         """Creates no weights. Keras passes shapes by the names of `call`'s arguments."""
@@ -78,6 +72,3 @@ class GridSample(keras3.Layer):
 
     def compute_output_shape(self, features_shape, grid_shape):
         return self.compute_output_spec(keras.KerasTensor(features_shape), keras.KerasTensor(grid_shape)).shape
-
-    def get_config(self):
-        return {**super().get_config(), **self._option_values()}

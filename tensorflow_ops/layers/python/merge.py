@@ -75,7 +75,7 @@ def _sum(terms):
 
 
 @keras.saving.register_keras_serializable(package="tensorflow_ops")
-class Merge(keras3.Layer):
+class Merge(keras3.OpLayer):
     """A dense layer over tensors that broadcast against each other.
 
     Combines, for example, each frame of a sound with the features of its speaker, each
@@ -139,16 +139,9 @@ class Merge(keras3.Layer):
         bias_constraint: Identifier = None,
         **kwargs: Any,
     ) -> None:
-        super().__init__(activity_regularizer=activity_regularizer, **kwargs)
-        self.units = arguments.static_int("units", units, 1)
-        self.activation = keras.activations.get(activation)
-        self.use_bias = use_bias
-        self.kernel_initializer = keras.initializers.get(kernel_initializer)
-        self.bias_initializer = keras.initializers.get(bias_initializer)
-        self.kernel_regularizer = keras.regularizers.get(kernel_regularizer)
-        self.bias_regularizer = keras.regularizers.get(bias_regularizer)
-        self.kernel_constraint = keras.constraints.get(kernel_constraint)
-        self.bias_constraint = keras.constraints.get(bias_constraint)
+        units = arguments.static_int("units", units, 1)
+        super().__init__(locals())
+        self.supports_jit = True  # it calls TensorFlow's own ops
         self.supports_masking = True
 
     def build(self, input_shape):
@@ -221,18 +214,3 @@ class Merge(keras3.Layer):
                 full = keras.ops.logical_and(full, m)
             result = keras.ops.logical_and(result, full)
         return result
-
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "units": self.units,
-            "activation": keras.activations.serialize(self.activation),
-            "use_bias": self.use_bias,
-            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
-            "bias_initializer": keras.initializers.serialize(self.bias_initializer),
-            "kernel_regularizer": keras.regularizers.serialize(self.kernel_regularizer),
-            "bias_regularizer": keras.regularizers.serialize(self.bias_regularizer),
-            "activity_regularizer": keras.regularizers.serialize(self.activity_regularizer),
-            "kernel_constraint": keras.constraints.serialize(self.kernel_constraint),
-            "bias_constraint": keras.constraints.serialize(self.bias_constraint),
-        }

@@ -5,16 +5,14 @@ from typing import TYPE_CHECKING, Any
 
 import keras
 
-from tensorflow_ops.core.python import arguments, keras3, library
+from tensorflow_ops.core.python import arguments, keras3
 from tensorflow_ops.core.python.type_aliases import TensorLike
 from tensorflow_ops.detection.python.ops import box_formats, nms
 from tensorflow_ops.detection.python.ops.box_formats import AnyBoxFormat
 
-_OPTIONS = ("iou_threshold", "score_threshold", "max_outputs", "max_outputs_per_class", "box_format")
-
 
 @keras.saving.register_keras_serializable(package="tensorflow_ops")
-class NMS(keras3.Layer):
+class NMS(keras3.OpLayer):
     """The detections of each image: `tfo.detection.multiclass_nms` as a layer, for the end of a detector.
 
     >>> import keras, tensorflow_ops as tfo
@@ -50,20 +48,16 @@ class NMS(keras3.Layer):
         box_format: AnyBoxFormat = "xyxy",
         **kwargs: Any,
     ) -> None:
-        super().__init__(autocast=False, **kwargs)
-        fits = {"expected": "a number in [0, 1]", "fits": lambda value: 0 <= value <= 1}
-        self.iou_threshold = arguments.static_number("iou_threshold", iou_threshold, **fits)
+        iou_threshold = arguments.static_number(
+            "iou_threshold", iou_threshold, expected="a number in [0, 1]", fits=lambda value: 0 <= value <= 1
+        )
         if score_threshold not in (None, -math.inf):
             score_threshold = arguments.static_number("score_threshold", score_threshold)
         if max_outputs_per_class is not None:
             max_outputs_per_class = arguments.static_int("max_outputs_per_class", max_outputs_per_class, 0)
-        self.score_threshold, self.max_outputs_per_class = score_threshold, max_outputs_per_class
-        self.max_outputs = arguments.static_int("max_outputs", max_outputs, 0)
-        self.box_format = arguments.one_of("box_format", box_format, box_formats.ANY)
-        self.supports_jit = library.supports_xla()
-
-    def _option_values(self):
-        return {name: getattr(self, name) for name in _OPTIONS}
+        max_outputs = arguments.static_int("max_outputs", max_outputs, 0)
+        arguments.one_of("box_format", box_format, box_formats.ANY)
+        super().__init__(locals(), autocast=False)
 
     def build(self, boxes_shape=None, scores_shape=None):
         """Creates no weights. Keras passes shapes by the names of `call`'s arguments."""
@@ -83,6 +77,3 @@ class NMS(keras3.Layer):
     def compute_output_shape(self, boxes_shape, scores_shape):
         found = self.compute_output_spec(keras.KerasTensor(boxes_shape), keras.KerasTensor(scores_shape))
         return nms.Detections(*(tensor.shape for tensor in found))
-
-    def get_config(self):
-        return {**super().get_config(), **self._option_values()}

@@ -1,13 +1,12 @@
 """Keras layers of the region pooling ops."""
 
-import inspect
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import keras
 import tensorflow as tf
 
-from tensorflow_ops.core.python import arguments, keras3, library
+from tensorflow_ops.core.python import arguments, keras3
 from tensorflow_ops.core.python.axes import DataFormat
 from tensorflow_ops.core.python.type_aliases import TensorLike
 from tensorflow_ops.detection.python.ops import ps_roi, roi_align, roi_arguments, roi_pool
@@ -15,36 +14,29 @@ from tensorflow_ops.detection.python.ops.box_formats import BoxFormat
 from tensorflow_ops.detection.python.ops.roi_arguments import BinValue, ChannelOrder, OutputSize
 
 
-class _RoILayer(keras3.Layer):
-    """Base of the region pooling layers: options, both forms of boxes, shapes, serialization.
+class _RoILayer(keras3.OpLayer):
+    """Base of the region pooling layers: options, both forms of boxes, shapes.
 
     A subclass sets `_function`, its function of tensors, and its constructor has the
     function's options.
     """
 
-    _function = None
+    _function: Callable[..., Any]
 
     def __init__(self, given):
-        """`given` has the arguments of the subclass' constructor: output_size, the function's options, kwargs."""
+        options = keras3.options_of(given)
+        output_size = options.pop("output_size")
+        # A graph cannot iterate over a tensor, although it knows the values of a constant.
+        known = tf.get_static_value(output_size)
+        sizes = roi_arguments.check_output_size(output_size if known is None else known)
+        checked = {"output_size": tuple(int(n) for n in sizes), **roi_arguments.check_options(**options)}
         # Keras would cast boxes to the compute dtype, too: float16 cannot hold image
         # coordinates.
-        super().__init__(autocast=False, **given["kwargs"])
-        # A graph cannot iterate over a tensor, although it knows the values of a constant.
-        known = tf.get_static_value(given["output_size"])
-        sizes = roi_arguments.check_output_size(given["output_size"] if known is None else known)
-        self.output_size = tuple(int(n) for n in sizes)
-        parameters = inspect.signature(self._function).parameters.values()
-        self._options = tuple(p.name for p in parameters if p.kind == p.KEYWORD_ONLY and p.name != "name")
-        for name, value in roi_arguments.check_options(**{name: given[name] for name in self._options}).items():
-            setattr(self, name, value)
-        self.supports_jit = library.supports_xla()
+        super().__init__(given | checked, autocast=False)
 
     def build(self, features_shape=None, boxes_shape=None, box_indices_shape=None):
         """Creates no weights. Keras passes shapes by the names of `call`'s arguments."""
         del features_shape, boxes_shape, box_indices_shape
-
-    def _option_values(self):
-        return {name: getattr(self, name) for name in self._options}
 
     def _read_features(self, features):
         """Returns 4-D features in the compute dtype. Raises ValueError."""
@@ -59,7 +51,7 @@ class _RoILayer(keras3.Layer):
 
     def call(self, features, boxes, box_indices=None):
         features = self._read_features(features)
-        pooled = self._function(features, boxes, box_indices, self.output_size, **self._option_values())
+        pooled = self._function(features, boxes, box_indices, **self._option_values())
         if box_indices is None and isinstance(pooled, tf.Tensor):
             features_shape = tf.nest.map_structure(lambda f: f.shape, features)
             pooled.set_shape(self.compute_output_shape(features_shape, pooled.shape[:3]))
@@ -82,9 +74,6 @@ class _RoILayer(keras3.Layer):
         if self.data_format == "NCHW":
             return (*boxes_shape[:-1], self._pooled_channels(features_shape[1]), *bins)
         return (*boxes_shape[:-1], *bins, self._pooled_channels(features_shape[3]))
-
-    def get_config(self):
-        return {**super().get_config(), "output_size": self.output_size, **self._option_values()}
 
 
 class _PSRoILayer(_RoILayer):
