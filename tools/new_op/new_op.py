@@ -165,7 +165,6 @@ def _changed_files(root, family, python, module, public):
     samples = "tensorflow_ops/testing/python/op_samples_testing.py"
     insert(samples, r'^"""(.|\n)*?"""\n\n', f"import {python}_samples_testing\n")
     insert(samples, r"^_TABLES = \(\n", f"    {python}_samples_testing,\n")
-    insert("tensorflow_ops/export/python/compositions.py", r"^_MODULES = \(\n", f'    "{python}",\n')
     return files
 
 

@@ -23,7 +23,6 @@ _FILES = {
     "tensorflow_ops/core/BUILD": "",
     "tensorflow_ops/testing/BUILD": '"op_samples_testing": {\n    "deps": [\n"//tensorflow_ops/pool:ops_testing",\n',
     "tensorflow_ops/testing/python/op_samples_testing.py": '"""Samples."""\n\nimport a\n\n_TABLES = (\n    a,\n)\n',
-    "tensorflow_ops/export/python/compositions.py": '_MODULES = (\n    "core",\n)\n',
     "tensorflow_ops/export/python/hinge_loss.py": '@composition("HingeLoss")\n',
     f"{_LIVING}cc/kernels/hinge_loss/hinge_loss.h": "#ifndef TENSORFLOW_OPS_TUTORIAL_CC_HINGE_LOSS_H_\n"
     "Error HingeLoss(const Cpu& cpu);\ntemplate <typename T>\nError HingeLoss(const Gpu& gpu,\n    int n);\n",
@@ -77,7 +76,6 @@ class RepositoryTest(parameterized.TestCase):
         samples = self.read("testing/python/op_samples_testing.py")
         self.assertIn("import crop_pool_samples_testing\n", samples)
         self.assertIn("_TABLES = (\n    crop_pool_samples_testing,\n", samples)
-        self.assertIn('    "crop_pool",\n    "core",', self.read("export/python/compositions.py"))
 
     def test_makes_a_namespace(self):
         new_op.generate(self.root, "rings", "Ring")
