@@ -1,4 +1,7 @@
-"""linear_sum_assignment, compared with SciPy, which is serial and takes one matrix, and with SciPy in a graph."""
+"""linear_sum_assignment, compared with SciPy, which is serial and takes one matrix, and with SciPy in a graph.
+
+1 min on two idle cores.
+"""
 
 import numpy as np
 import tensorflow as tf

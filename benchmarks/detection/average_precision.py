@@ -1,4 +1,7 @@
-"""COCO's average precision, compared with pycocotools."""
+"""COCO's average precision, compared with pycocotools.
+
+If that is installed. 2 min on two idle cores.
+"""
 
 import contextlib
 import importlib.util

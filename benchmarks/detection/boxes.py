@@ -1,5 +1,7 @@
 """Overlap of boxes, and losses of it, compared with torchvision and with formulas composed of TensorFlow's ops.
 
+All pairs, losses with gradients, rotated boxes, and curves over their number, also beside XLA. 2 min on two idle cores.
+
 Boxes have log-uniform sides of 16 to 256 of 1000 pixels.
 """
 

@@ -1,5 +1,7 @@
 """Sampling and cost volumes, compared with PyTorch, Keras and compositions of TensorFlow ops.
 
+Keras has map_coordinates; the composition is of correlation_cost. 2 min on two idle cores.
+
 Grids are smooth: each pixel moves by up to three.
 """
 

@@ -1,4 +1,7 @@
-"""tfo.layers.Merge, compared with Dense over tiled and concatenated inputs, with the same weights."""
+"""tfo.layers.Merge, compared with Dense over tiled and concatenated inputs, with the same weights.
+
+Times and memory. 3 min on two idle cores.
+"""
 
 import keras
 import numpy as np

@@ -1,4 +1,7 @@
-"""Products with weights of 8 and 4 bits, beside float weights, Keras's composition, PyTorch and ONNX Runtime."""
+"""Products with weights of 8 and 4 bits, beside float weights, Keras's composition, PyTorch and ONNX Runtime.
+
+Of 1 to 64 rows, also compared with reading the weights. 6 min on two idle cores.
+"""
 
 import functools
 import importlib.util

@@ -1,4 +1,8 @@
-"""lstm and gru, compared with Keras's layers, also compiled by XLA, and PyTorch."""
+"""lstm and gru, compared with Keras's layers, also compiled by XLA, and PyTorch.
+
+Also compared with the products outside of the op: inference, training; parts of the time of lstm; curves over batch
+and units. 10 min on two idle cores.
+"""
 
 import functools
 

@@ -1,4 +1,8 @@
-"""Functions of rows of logits, compared with TensorFlow's and with these compiled by XLA."""
+"""Functions of rows of logits, compared with TensorFlow's and with these compiled by XLA.
+
+Softmax, losses, entropy and KL, on logits of real models; their memory, and that of linear_cross_entropy compared with
+the logits that it does not hold. 10 min on two idle cores.
+"""
 
 import dataclasses
 import functools

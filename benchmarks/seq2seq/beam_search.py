@@ -1,4 +1,7 @@
-"""A step of beam search and a whole search, compared with compositions of TensorFlow ops, also compiled by XLA."""
+"""A step of beam search and a whole search, compared with compositions of TensorFlow ops, also compiled by XLA.
+
+Also compared with the model alone. 5 min on two idle cores.
+"""
 
 import harness
 import numpy as np
