@@ -1,4 +1,4 @@
-"""For the tables of samples, NAMESPACE_samples_testing.py: an entry and its arguments."""
+"""For the tables of samples, OP_samples_testing.py: an entry and its arguments."""
 
 import dataclasses
 import inspect
@@ -33,6 +33,9 @@ class Sample:
     edge: Sequence[Mapping[str, Any]]
     bad: Sequence[tuple[Mapping[str, Any], str]]
     onnx: tuple[str, int] | None
+    ragged: bool
+    sparse: bool
+    finite: Sequence[str]
     options: Mapping[str, Any]
 
     @property
@@ -64,7 +67,9 @@ class Sample:
         return by_position if tensors else self.fn, *arguments({}), options
 
 
-def sample(fn, *args, kwargs=None, variants=(), edge=(), bad=(), onnx=None, **options):
+def sample(
+    fn, *args, kwargs=None, variants=(), edge=(), bad=(), onnx=None, ragged=False, sparse=False, finite=(), **options
+):
     """Returns an entry of a table. All readers of op_samples_testing.py's SAMPLES follow from it.
 
     Args:
@@ -79,9 +84,14 @@ def sample(fn, *args, kwargs=None, variants=(), edge=(), bad=(), onnx=None, **op
       edge: dicts of arguments that must work, such as no boxes.
       bad: (dict of arguments, regex of the error's message).
       onnx: the operator of ONNX that the function becomes, and the first opset that has it; None: many nodes.
+      ragged: whether arguments may be RaggedTensors, which its own tests check.
+      sparse: whether labels may be a SparseTensor, too.
+      finite: names of arguments that stay finite where exports are compared with the op: where an infinite weight meets
+        nothing, only one of the two has a NaN.
       **options: of `opcheck`.
     """
-    return Sample(fn, args, kwargs or {}, variants, edge, bad, onnx, {"imports": ("tensorflow_ops",), **options})
+    of_opcheck = {"imports": ("tensorflow_ops",), **options}
+    return Sample(fn, args, kwargs or {}, variants, edge, bad, onnx, ragged, sparse, finite, of_opcheck)
 
 
 def seed(name):
@@ -97,7 +107,9 @@ def without_gradient(fn):
     """Returns fn of positional arguments without gradients: its own gradient is an error, by design."""
 
     def call(*args, **kwargs):
-        return fn(*map(keras.ops.stop_gradient, args), **kwargs)
+        # What is no tensor is for fn to convert, or to refuse.
+        args = [x if x is None or isinstance(x, np.ndarray) else keras.ops.stop_gradient(x) for x in args]
+        return fn(*args, **kwargs)
 
     call.__signature__ = inspect.signature(fn)
     return call
