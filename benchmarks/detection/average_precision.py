@@ -1,7 +1,4 @@
-"""COCO's average precision, compared with pycocotools.
-
-If that is installed. 2 min on two idle cores.
-"""
+"""COCO's average precision, compared with pycocotools, if it is installed. 2 min."""
 
 import contextlib
 import importlib.util

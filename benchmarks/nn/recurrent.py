@@ -1,7 +1,6 @@
-"""lstm and gru, compared with Keras's layers, also compiled by XLA, and PyTorch.
+"""lstm and gru, compared with Keras's layers, also compiled by XLA, and PyTorch. 10 min.
 
-Also compared with the products outside of the op: inference, training; parts of the time of lstm; curves over batch
-and units. 10 min on two idle cores.
+Also with the products outside of the op: inference, training; parts of the time of lstm; curves over batch and units.
 """
 
 import functools

@@ -1,6 +1,6 @@
-"""A step of beam search and a whole search, compared with compositions of TensorFlow ops, also compiled by XLA.
+"""A step of beam search and a whole search, beside compositions of TensorFlow ops, also with XLA. 5 min.
 
-Also compared with the model alone. 5 min on two idle cores.
+Also beside the model alone.
 """
 
 import harness

@@ -1,6 +1,4 @@
-"""The CTC decoders, compared with TensorFlow's, which read time-major logits.
-
-Also a search with a language model. 2 min on two idle cores.
+"""The CTC decoders, compared with TensorFlow's, which read time-major logits; a search with a language model. 2 min.
 
 Logits are normal numbers times a scale: a model that is sure of its labels has large ones.
 """

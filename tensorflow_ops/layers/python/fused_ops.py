@@ -247,9 +247,7 @@ def use_fused_ops(only: Iterable[str] | None = None) -> contextlib.ExitStack:
     are.
 
     Args:
-      only: names of functions: "ctc_loss", "dot_product_attention", "slice_update",
-        "map_coordinates", "elastic_transform", "lstm", "gru", "quantized_matmul",
-        "multi_scale_deformable_attention_v2", "hungarian_assignment", "roi_align". None: all.
+      only: names of functions, the first column of that table, such as "ctc_loss". None: all.
 
     Returns:
       The context manager.
