@@ -26,7 +26,7 @@ def _suffixed(labels, suffix):
 
 # `deps` are the folders that it uses, as labels: ":boxes", "//tensorflow_ops/nn:rows"; `simd_optimization` is that of
 # tfo_algorithm_library.
-def _op(name, deps = [], simd_optimization = "-O3"):
+def tfo_op(name, deps = [], simd_optimization = "-O3"):
     """The folder cc/kernels/NAME: `name`, `name_cuda`; for other folders `name_op_headers`, `name_testing`; its tests."""
     folder = _KERNELS + name + "/"
     tfo_algorithm_library(
@@ -71,14 +71,14 @@ def _op(name, deps = [], simd_optimization = "-O3"):
         )
 
 # `ops_test` has all tests in python/ops but the gradients' (*_grad_test.py, `gradients_test`): a process each.
-# Each folder in cc/kernels/ is an _op, which `ops` gives options: {"attention": {"deps": [":rows"]}}. `deps` are other
+# Each folder in cc/kernels/ is a tfo_op, which `ops` gives options: {"attention": {"deps": [":rows"]}}. `deps` are other
 # Python libraries.
 def tfo_namespace(name, ops = {}, deps = []):
     """A namespace's tfo_op_family, `ops_test`, `gradients_test`; OP_FAMILIES of tensorflow_ops/BUILD are in the wheel."""
     kernels = native.glob([_KERNELS + "*/*_op.*"], allow_empty = True)
     folders = {file.split("/")[2]: True for file in kernels}
     for folder in folders:
-        _op(name = folder, **ops.get(folder, {}))
+        tfo_op(name = folder, **ops.get(folder, {}))
     tfo_op_library(
         name = name + "_ops",
         cuda_deps = [":%s_cuda" % folder for folder in folders],
