@@ -132,10 +132,13 @@ def known_values(function, inputs):
     def constants():
         return function(**tf.nest.map_structure(_constant, inputs))
 
-    return tf.function(constants, autograph=False)()
+    with _placing(_constant):
+        return tf.function(constants, autograph=False)()
 
 
 def _constant(x):
+    if not tf.is_tensor(x) or x.dtype == tf.string:  # TensorFlow crashes for strings, now and then
+        return x
     if 0 in x.shape:  # NumPy refuses some empty shapes, and TensorFlow sizes above 32 bits in Python
         return tf.zeros(tf.constant(x.shape.as_list(), tf.int64), x.dtype)
     return tf.constant(x.numpy(), x.dtype)
@@ -176,17 +179,22 @@ def session_without_sizes(function, inputs):
         return session(function, inputs)
 
 
-_hidden = None  # returns what is known of a shape
+_place = None  # makes a tensor in a graph of an argument from outside
 
 
 @contextlib.contextmanager
-def _hidden_sizes(known=lambda shape: [None] * len(shape)):
-    global _hidden
-    _hidden = known
+def _placing(place):
+    global _place
+    _place = place
     try:
         yield
     finally:
-        _hidden = None
+        _place = None
+
+
+def _hidden_sizes(known=lambda shape: [None] * len(shape)):
+    """Lets placeholders know of shapes what `known` returns."""
+    return _placing(lambda x: tf.compat.v1.placeholder_with_default(x, known(x.shape)))
 
 
 def placed(arguments):
@@ -199,10 +207,10 @@ def placed(arguments):
         is_tensor = tf.is_tensor(x) and x.dtype not in (tf.resource, tf.variant)
         if not (is_array or is_tensor) or len(x.shape) == 0:
             return x
-        value = x.numpy() if in_session and tf.is_tensor(x) else x
-        return tf.compat.v1.placeholder_with_default(value, _hidden(x.shape) if _hidden else x.shape)
+        return place(x.numpy() if in_session and tf.is_tensor(x) else x)
 
-    if not (in_session or _hidden):
+    place = _place or (lambda x: tf.compat.v1.placeholder_with_default(x, x.shape))
+    if not (in_session or _place):
         return arguments
     return {k: tf.nest.map_structure(of, v, expand_composites=True) for k, v in arguments.items()}
 
@@ -231,7 +239,7 @@ def agree(function, inputs, like=None, ways=None, one_op=False):
         # Where ranks are unknown, vectorized_map passes the dim of its loop as one of a scalar's.
         ways = [way for way in ways if way is not unknown_shapes]
     if any(x.dtype == tf.string for x in tf.nest.flatten(inputs)):
-        ways = [way for way in ways if way is not known_values]  # TensorFlow crashes, now and then
+        ways = [way for way in ways if way is not known_values]
     if any(math.prod(size or 1 for size in x.shape) > 2**40 for x in tf.nest.flatten(inputs)):
         ways = [way for way in ways if way is not compiled]  # XLA crashes, also in TensorFlow's own ops
     if any(0 in x.shape for x in tf.nest.flatten(inputs)):
@@ -326,6 +334,6 @@ def public(name, number, changes):
     """Repeats a call from an example with some arguments replaced."""
     # Keras's layers need some sizes, and get_shape returns sizes that are known as ints.
     needs_sizes = name.startswith(("layers.", "losses.CRF", "shapes.get_shape"))
-    left_out = [known_values] + [unknown_shapes, session_without_sizes] * needs_sizes
-    left_out += [session] * name.startswith("losses.CRF")  # no placeholder remembers the layer
+    left_out = [unknown_shapes, session_without_sizes] * needs_sizes
+    left_out += [known_values, session] * name.startswith("losses.CRF")  # only what is captured remembers the layer
     return agree(public_call(name, number, changes), {}, ways=[way for way in WAYS if way not in left_out])

@@ -131,6 +131,10 @@ _RELATIONS = {
         "the switch",
     ),
     "a switch that changes none": ("rng: (lambda x: x + 1, X)", ""),
+    "integers that wrap": ("n: tf.cast(n, tf.int32)", "n plus 4294967296, list"),
+    "fractions that are cut": ("n: tf.cast(tf.minimum(tf.cast(n, tf.float64), 9.0), tf.int32)", "n plus 0.9, list"),
+    "integers that count": ("n: n", ""),
+    "integers that are refused": ("n: tf.ones(n)", ""),
     "cancellation": ("x: x + 1e9 - 1e9", "float32 differs from float64"),
     "a condition": ("x: tf.exp(x)", ""),
 }
@@ -240,8 +244,10 @@ class FuzzTest(parameterized.TestCase, tf.test.TestCase):
     def test_relations(self, function, error):
         calls = {"of": "padded('f', seed)", "row": "from_rows('f', seed)", "rng": "switched('f', seed)"}
         calls["x"] = "accurate('f', 0, {}, seed)"
+        calls["n"] = "[integers('f', 0, 'n', 'list', added) for added in (0, 2**32, 0.9)]"
         source = f"WITH_PADDING['f'] = FROM_ROWS['f'] = SWITCHED['f'] = lambda {function}\n"
-        source += f"examples().public['f'] = [Call(lambda {function}, {{'x': np.ones([2])}})]\n"
+        argument = {"n": "tf.constant([3, 5])"}.get(function[0], "np.ones([2])")
+        source += f"examples().public['f'] = [Call(lambda {function}, {{{function[0]!r}: {argument}}})]\n"
         source += f"for seed in range(20): {calls[function.partition(':')[0]]}\n"
         message = self._run(source)[1]
         self.assertIn(error, message)

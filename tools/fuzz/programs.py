@@ -1,14 +1,16 @@
 """Draws programs by Hypothesis. A program is Python source with one hostile call (calls.py)."""
 
+import functools
 import inspect
 import itertools
 import math
 
 import hypothesis
+import numpy as np
 import tensorflow as tf
 from example_calls import examples, raw_ops
 from hypothesis import strategies as st
-from relations import FROM_ROWS, SWITCHED, WITH_PADDING
+from relations import FORMS, FROM_ROWS, SWITCHED, WITH_PADDING
 
 from tensorflow_ops.image.python.ops.warps import FILL_MODES
 
@@ -79,13 +81,44 @@ def public(draw):
     return name, f"result = public({name!r}, {number}, {{{changes}}})"
 
 
+_ADDED = [0, 0.9, 2**32, -(2**32), 2**63]
+
+
+@functools.cache
+def _integers():
+    """Returns (name, number, argument) of the examples' arguments that are integers."""
+    return [
+        (name, number, argument)
+        for name, calls in sorted(examples().public.items())
+        for number, call in enumerate(calls)
+        for argument, value in call.arguments.items()
+        if argument != "seed"  # of which the lower 32 bits count
+        if tf.is_tensor(value) or isinstance(value, int | np.ndarray) or (isinstance(value, list | tuple) and value)
+        if _kind(value) in "iu"
+    ]
+
+
+def _kind(value):
+    """Returns the kind of a value's dtype as in NumPy, "O" of one without a dtype."""
+    try:
+        array = np.array(value)
+    except (ValueError, TypeError, NotImplementedError):
+        return "O"
+    return array.dtype.kind if array.size else "O"
+
+
 @st.composite
 def relation(draw):
     """Draws a relation, and the seed of its numbers."""
     tables = {"padded": WITH_PADDING, "from_rows": FROM_ROWS, "switched": SWITCHED, "places": FILL_MODES}
-    kind, seed = draw(st.sampled_from([*tables, "accurate", "litert", "cached"])), draw(st.integers(0, 10**6))
+    others = ["accurate", "litert", "cached", "integers", "integers"]
+    kind, seed = draw(st.sampled_from([*tables, *others])), draw(st.integers(0, 10**6))
     if kind in ("litert", "cached"):
         return kind, f"result = {kind}({seed})"
+    if kind == "integers":
+        name, number, argument = draw(st.sampled_from(_integers()))
+        form, added = draw(st.sampled_from(sorted(FORMS))), draw(st.sampled_from(_ADDED))
+        return name, f"result = integers({name!r}, {number}, {argument!r}, {form!r}, {added})"
     if kind != "accurate":
         name = draw(st.sampled_from(sorted(tables[kind])))
         return name, f"result = {kind}({name!r}, {seed})"

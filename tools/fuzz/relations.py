@@ -9,7 +9,7 @@ import numpy as np
 import oracle
 import tensorflow as tf
 from calls import agree, eager, known_shapes, public_call, session, unknown_batches
-from example_calls import measured
+from example_calls import examples, measured
 
 import tensorflow_ops as tfo
 
@@ -182,6 +182,61 @@ def accurate(name, number, options, seed):
     may_overflow = np.prod([*largest, *(v for v in options.values() if isinstance(v, float))]) > 1e36
     oracle.check_accurate(narrow, of(tf.float64), [of(tf.float64, i) for i in range(3)], may_overflow)
     return narrow
+
+
+def _in_lists(array, row):
+    """Returns nested lists of what `row` makes of rows."""
+    return row(array) if array.ndim < 2 else [_in_lists(inner, row) for inner in array]
+
+
+# Forms of the same integers, or fractions.
+FORMS = {
+    "array": lambda array: array,
+    "list": lambda array: array.tolist(),
+    "tensor": tf.constant,
+    "arrays in lists": lambda array: _in_lists(array, lambda row: row),
+    "buffers in lists": lambda array: _in_lists(array, lambda row: memoryview(row) if row.ndim else row),
+    "tensors in lists": lambda array: _in_lists(array, lambda row: [tf.constant(x) for x in row] if row.ndim else row),
+}
+
+
+def integers(name, number, argument, form, added):
+    """Adds a fraction, or what 32 bits drop, to the last of an example's integers: errors, or other results.
+
+    In which form they are changes none.
+    """
+
+    def outcome(change):
+        def changed(value):
+            array = np.array(value, np.uint64 if added == 2**63 else np.int64)
+            last = (-1,) * array.ndim
+            array = array.astype(np.result_type(array, change(array[last])))
+            array[last] = change(array[last])
+            return FORMS[form](array)
+
+        try:
+            return agree(public_call(name, number, {argument: changed}), {}, ways=ways)
+        except (ValueError, TypeError, tf.errors.OpError) as error:  # which fuzz.py looks at, if it is the last one
+            return error
+
+    def is_same(outcome):
+        return not isinstance(outcome, Exception) and oracle.same_values(outcome, expected)
+
+    is_option = not tf.is_tensor(examples().public[name][number].arguments[argument])
+    # A session would pass arrays as placeholders, and without the layer.
+    ways = _WAYS[:2] if is_option or name.startswith("losses.CRF") else _WAYS
+    expected = agree(public_call(name, number, {}), {}, ways=[eager])
+    actual = outcome(lambda last: last + added)
+    if isinstance(actual, Exception):  # some options refuse arrays
+        raise actual
+    is_found = not is_same(actual)
+    if added:  # an integer of no influence may be any
+        largest = 2**31 - 1 if added > 0 else -(2**31)
+        other = (lambda last: last * 0 + largest) if abs(added) > 1 else (lambda last: last + 1)
+        is_found = is_same(actual) and not is_same(outcome(other))
+    if is_found:
+        raise oracle.DisagreementError(f"{argument} plus {added}, {form}: {actual}, without {expected}")
+    return actual
 
 
 def cached(seed):

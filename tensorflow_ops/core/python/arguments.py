@@ -401,9 +401,14 @@ def whole_numbers(name, tensor, dtype, on_gpu=False):
         values = np.asarray(values, np.float64) if given.is_floating else values
         if np.all(is_valid(values, np.floor)[0]):
             return tf.cast(tensor, dtype)
-    valid, is_below = is_valid(tf.cast(tensor, tf.float64) if given.is_floating else tensor, tf.floor)
-    numbers = tf.cast(checked(name, tensor, valid, _range_text(dtype), on_gpu), dtype)
-    return tf.where(valid, numbers, tf.where(is_below, tf.constant(dtype.min, dtype), dtype.max))
+
+    def wide(tensor):
+        return tf.cast(tensor, tf.float64) if given.is_floating else tensor
+
+    tensor = checked(name, tensor, is_valid(wide(tensor), tf.floor)[0], _range_text(dtype), on_gpu)
+    # Of checked numbers: a graph would fold `where` of constants to its last branch, without the check.
+    valid, is_below = is_valid(wide(tensor), tf.floor)
+    return tf.where(valid, tf.cast(tensor, dtype), tf.where(is_below, tf.constant(dtype.min, dtype), dtype.max))
 
 
 def int_of_each(name, value, batch):

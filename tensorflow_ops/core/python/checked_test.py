@@ -16,12 +16,14 @@ def _non_negative(x):
 
 
 def _ways(dtype):
-    """Returns functions that call a function eagerly, in graphs, and compiled."""
+    """Returns functions that call a function eagerly, in graphs, with constants in one, and compiled."""
     unknown = [tf.TensorSpec(None, dtype)]
     ways = {
         "eager": lambda f: f,
         "graph": lambda f: tf.function(f, autograph=False),
         "unknown shape": lambda f: tf.function(f, input_signature=unknown, autograph=False),
+        # TensorFlow folds what it can compute: an op without its argument's check.
+        "constants": lambda f: lambda x: tf.function(lambda: f(tf.constant(x.numpy())), autograph=False)(),
     }
     return ways if library.xla_error else ways | {"xla": lambda f: tf.function(f, jit_compile=True, autograph=False)}
 
@@ -51,7 +53,7 @@ class CheckedTest(parameterized.TestCase, tf.test.TestCase):
             return arguments.checked("the shape of x", shape, valid, "[2, 2]")
 
         for name, way in _ways(tf.int32).items():
-            if name != "unknown shape":  # `way` gives one argument
+            if name not in ("unknown shape", "constants"):  # `way` gives one argument
                 with self.assertRaisesRegex(
                     tf.errors.InvalidArgumentError, r"the shape of x is \[2,3\], expected \[2, 2\]"
                 ):
@@ -199,7 +201,7 @@ class NumberTest(parameterized.TestCase, tf.test.TestCase):
         with self.assertRaisesRegex(ValueError, "rate is .*, expected a number above 0"):
             above_zero(value)
         for name, way in _ways(tf.float32).items():
-            if name != "eager":
+            if name not in ("eager", "constants"):
                 with self.subTest(name):
                     self.assertEqual(way(above_zero)(tf.constant(0.5)), 0.5)
                     with self.assertRaisesRegex(
@@ -223,10 +225,10 @@ class WholeNumbersTest(parameterized.TestCase, tf.test.TestCase):
     def test_others_are_errors_that_show_them(self, dtype, values, shown):
         for name, way in _ways(values.dtype).items():
             function = way(lambda x: arguments.whole_numbers("ids", x, dtype))
-            with self.subTest(name):
-                message = rf"ids\[1\] is {shown}, expected a whole number of {8 * dtype.size} bits"
-                with self.assertRaisesRegex(tf.errors.InvalidArgumentError, message):
-                    function(tf.constant(values))
+            for index in (1, 0):  # beside a valid one, and alone
+                message = rf"ids\[{index}\] is {shown}, expected a whole number of {8 * dtype.size} bits"
+                with self.subTest(name), self.assertRaisesRegex(tf.errors.InvalidArgumentError, message):
+                    function(tf.constant(values[1 - index :]))
 
     @parameterized.parameters(
         *((tf.int32, x) for x in (np.int64([-(2**31), 2**31 - 1]), np.float32([-(2**31), 7]), np.uint8([0, 255]))),

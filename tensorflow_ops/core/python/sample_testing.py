@@ -39,25 +39,25 @@ class Sample:
     options: Mapping[str, Any]
 
     @property
-    def names(self):
+    def names(self) -> list[str]:
         """The names of the positional arguments."""
         return list(inspect.signature(getattr(self.fn, "call", self.fn)).parameters)[: len(self.args)]
 
-    def changed(self, changes):
+    def changed(self, changes: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
         """Returns the (args, kwargs) of a call with other values of some arguments, by name."""
         args = [changes.get(name, value) for name, value in zip(self.names, self.args, strict=True)]
         return args, {**self.kwargs, **{name: x for name, x in changes.items() if name not in self.names}}
 
-    def of_opcheck(self):
+    def of_opcheck(self) -> tuple[Any, ...]:
         """Returns the arguments of tfo.testing.OpSample, whose function takes all tensors by position."""
         tensors = [name for name, value in self.kwargs.items() if any(map(tf.is_tensor, tf.nest.flatten(value)))]
         count = len(self.args)
 
         @tf.autograph.experimental.do_not_convert
-        def by_position(*args, **options):
+        def by_position(*args: Any, **options: Any) -> Any:
             return self.fn(*args[:count], **dict(zip(tensors, args[count:], strict=True)), **options)
 
-        def arguments(changes):
+        def arguments(changes: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
             args, kwargs = self.changed(changes)
             return [*args, *(kwargs.pop(name) for name in tensors)], kwargs
 
@@ -68,8 +68,18 @@ class Sample:
 
 
 def sample(
-    fn, *args, kwargs=None, variants=(), edge=(), bad=(), onnx=None, ragged=False, sparse=False, finite=(), **options
-):
+    fn: Callable[..., Any],
+    *args: Any,
+    kwargs: Mapping[str, Any] | None = None,
+    variants: Sequence[Mapping[str, Any]] = (),
+    edge: Sequence[Mapping[str, Any]] = (),
+    bad: Sequence[tuple[Mapping[str, Any], str]] = (),
+    onnx: tuple[str, int] | None = None,
+    ragged: bool = False,
+    sparse: bool = False,
+    finite: Sequence[str] = (),
+    **options: Any,
+) -> Sample:
     """Returns an entry of a table. All readers of op_samples_testing.py's SAMPLES follow from it.
 
     Args:
@@ -94,19 +104,19 @@ def sample(
     return Sample(fn, args, kwargs or {}, variants, edge, bad, onnx, ragged, sparse, finite, of_opcheck)
 
 
-def seed(name):
+def seed(name: str) -> None:
     """Makes RNG's next values depend on the name of a table, or of a part of it, instead of on what is before it."""
     RNG.bit_generator.state = np.random.default_rng(list(name.encode())).bit_generator.state
 
 
-def normal(*shape):
+def normal(*shape: int) -> tf.Tensor:
     return tf.constant(RNG.normal(size=shape), tf.float32)
 
 
-def without_gradient(fn):
+def without_gradient(fn: Callable[..., Any]) -> Callable[..., Any]:
     """Returns fn of positional arguments without gradients: its own gradient is an error, by design."""
 
-    def call(*args, **kwargs):
+    def call(*args: Any, **kwargs: Any) -> Any:
         # What is no tensor is for fn to convert, or to refuse.
         args = [x if x is None or isinstance(x, np.ndarray) else keras.ops.stop_gradient(x) for x in args]
         return fn(*args, **kwargs)

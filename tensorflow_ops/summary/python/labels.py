@@ -139,8 +139,7 @@ def labeled_images(
             raise ValueError("box_labels is given and boxes is None, expected both")
         box_labels = arguments.dense_tensor("box_labels", box_labels)
         tensors["box_labels"] = _check("box_labels", box_labels, (2,), ids, "integers or strings [N, K]")
-    if max_outputs < 0:
-        raise ValueError(f"max_outputs is {max_outputs}, expected 0 or more")
+    max_outputs = arguments.static_int("max_outputs", max_outputs, 0)
     class_names = None if class_names is None else tuple(str(item) for item in class_names)
     writer.require("PIL.Image", "pillow", "tfo.summary.labeled_images")
 

@@ -161,7 +161,8 @@ class LabeledImagesTest(_Case):
             ({"predictions": [[1], [2]]}, "predictions is int32"),
             ({"boxes": [[1, 2, 3, 4]]}, r"boxes is int32 of shape \(1, 4\)"),
             ({"box_labels": [["a"], ["b"]]}, "box_labels is given and boxes is None"),
-            ({"max_outputs": -1}, "max_outputs is -1, expected 0 or more"),
+            ({"max_outputs": -1}, r"max_outputs is -1, expected an int in \[0, 2147483647\]"),
+            ({"max_outputs": tf.constant([1])}, "max_outputs is <tf.Tensor.*, expected an int"),
         ):
             with self.assertRaisesRegex(ValueError, message):
                 write("a", **{"images": images, "labels": [1, 2], **kwargs})

@@ -43,7 +43,8 @@ def _sampling_ratio(name, value):
 
 def _increasing(name, values):
     try:
-        numbers = tuple(_positive(name, n) for n in (values if isinstance(values, Iterable) else (values,)))
+        is_list = isinstance(values, Iterable) and not arguments.is_tensor(values)
+        numbers = tuple(_positive(name, n) for n in (values if is_list else (values,)))
     except ValueError:
         numbers = ()
     # The kernels hold them in float32, and scale by 1 / stride.

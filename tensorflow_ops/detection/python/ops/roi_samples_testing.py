@@ -113,6 +113,7 @@ _BAD_STRIDES = [
     ((4, 8, 16), "one for each of the 2 feature maps"),
     ((4,), "one for each of the 2 feature maps"),
     *(((a, b), "positive, finite numbers") for a, b in ((8, 4), (4, 4), (0, 4), (-4, 4), (4, np.inf), ("4", "8"))),
+    (tf.constant([4.0, 8.0]), "positive, finite numbers"),
 ]
 MAP, BIN_MAP = features_of(2, 5, 6, 3), features_of(2, 5, 6, 12)
 _MAPS = [features_of(2, 8, 9, 3), features_of(2, 4, 5, 3)]

@@ -4,7 +4,7 @@ from typing import Literal, NamedTuple, TypeAlias, get_args
 
 import tensorflow as tf
 
-from tensorflow_ops.core.python import autograph
+from tensorflow_ops.core.python import arguments, autograph
 from tensorflow_ops.core.python.library import ops
 from tensorflow_ops.core.python.type_aliases import TensorLike
 from tensorflow_ops.image.python.ops import masks
@@ -63,8 +63,9 @@ def connected_components(
       ValueError: images of another dtype or rank, another connectivity.
       InvalidArgumentError: the same errors, found at run time; too many pixels.
     """
-    if not isinstance(connectivity, int) or isinstance(connectivity, bool) or connectivity not in _CONNECTIVITIES:
+    if not arguments.is_int(connectivity) or connectivity not in _CONNECTIVITIES:
         raise ValueError(f"connectivity is {connectivity!r}, expected 4 or 8")
+    connectivity = int(connectivity)
     images = masks.images_tensor(
         images, masks.DISCRETE_DTYPES, "bool or an integer: compare floats first, as in images > 0.5"
     )

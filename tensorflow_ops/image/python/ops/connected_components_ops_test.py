@@ -15,7 +15,7 @@ class ConnectedComponentsTest(parameterized.TestCase, tf.test.TestCase):
     def test_every_dtype(self, dtype):
         values = (0, 1, 1) if dtype is np.bool_ else (0, np.iinfo(dtype).max, np.iinfo(dtype).min or 1)
         same = np.array((0, 1, 1 if dtype is np.bool_ else 2))
-        found = tfo.image.connected_components(np.array(values, dtype)[_IMAGES])
+        found = tfo.image.connected_components(np.array(values, dtype)[_IMAGES], connectivity=np.int64(4))
         self.assertEqual((found.labels.dtype, found.counts.dtype), (tf.int32, tf.int32))
         for actual, expected in zip(found, tfo.image.connected_components(same[_IMAGES]), strict=True):
             self.assertAllEqual(actual, expected)

@@ -120,7 +120,7 @@ class EditDistance(ratio.Ratio):
     ) -> None:
         super().__init__(name=name, dtype=dtype)
         self.tokens = arguments.one_of("tokens", tokens, _TOKENS)
-        if normalization not in _NORMALIZATIONS:
+        if not isinstance(normalization, str | None) or normalization not in _NORMALIZATIONS:
             raise ValueError(f"normalization is {normalization!r}, expected one of 'total', 'sequence', None")
         self.normalization = normalization
         self.pad_id = arguments.static_int("pad_id", pad_id, -(2**31))

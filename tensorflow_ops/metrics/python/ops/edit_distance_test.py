@@ -240,6 +240,7 @@ class EditDistanceTest(parameterized.TestCase, tf.test.TestCase):
         for option, value, text in (
             ("tokens", "letters", "tokens is 'letters', expected one of 'ids', 'characters', 'words'"),
             ("normalization", "mean", "normalization is 'mean', expected one of 'total', 'sequence', None"),
+            ("normalization", np.array("total"), r"normalization is array\(.*, expected one of"),
             ("pad_id", 1.5, "pad_id is 1.5, expected an int"),
             ("decode", "greedy", "decode is 'greedy', expected one of 'ctc'"),
             ("blank_index", -2, "blank_index is -2, expected an int"),

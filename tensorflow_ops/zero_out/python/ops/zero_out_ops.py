@@ -61,7 +61,10 @@ def zero_out_with_index(x: TensorLike, *, preserve_index: int = 0, name: str | N
       `(zeroed, index)`: x's shape and dtype, differentiable in x to any order; and int32 [1].
 
     Raises:
+      ValueError: preserve_index is not an integer.
       InvalidArgumentError: preserve_index is out of range.
     """
     x = arguments.number_tensor("x", x)
+    if not arguments.is_int(preserve_index):  # TensorFlow would cut a fraction
+        raise ValueError(f"preserve_index is {preserve_index!r}, expected an int")
     return ZeroOutWithIndex(*ops.tensorflow_ops_zero_out_with_index(x=x, preserve_index=preserve_index, name=name))

@@ -22,7 +22,10 @@ SAMPLES = {
         normal(2, 3),
         kwargs={"preserve_index": 4},
         variants=[{"x": tf.constant(7), "preserve_index": 0}],
-        bad=[({"x": tf.zeros([1, 3])}, r"preserve_index is 4, expected \[0, 3\)")],
+        bad=[
+            ({"x": tf.zeros([1, 3])}, r"preserve_index is 4, expected \[0, 3\)"),
+            ({"preserve_index": 0.9}, "preserve_index is 0.9, expected an int"),
+        ],
         # preserve_index must exist.
         empty=False,
         vectorize=False,
