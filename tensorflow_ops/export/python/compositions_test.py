@@ -65,9 +65,9 @@ def _is_accepted(call, tensors):
 
 
 class SamplesTest(parameterized.TestCase):
-    @parameterized.parameters(*enumerate(CALLS))
-    def test_same_as_the_ops(self, turn, name):
-        call, dtypes = CALLS[name].inputs, CALLS[name].dtypes
+    @parameterized.parameters(*CALLS)
+    def test_same_as_the_ops(self, name):
+        call, turn, dtypes = CALLS[name].inputs, CALLS[name].turn, CALLS[name].dtypes
         # A sample's call has all dtypes; its variants one each, in turn.
         for dtype in dtypes if name in SAMPLES else [dtypes[turn % len(dtypes)]]:
             with self.subTest(dtype):

@@ -6,6 +6,7 @@ exports, the tests on a GPU and tools/same_bits.py call the op: core/python/samp
 
 import importlib
 import pkgutil
+import zlib
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -28,6 +29,7 @@ class Call(NamedTuple):
     """A sample's call, with its edge cases, or one of its variants."""
 
     inputs: Inputs
+    turn: int  # for tests that take one dtype or kind of values: of the name, so that other ops do not change it
     edges: Sequence[Sequence[tf.Tensor]]
     dtypes: Sequence[str]
     finite: Sequence[str]
@@ -44,7 +46,8 @@ def _calls(name, sample):
             raise ValueError(f"an edge case of {name} differs in more than its tensors' values and sizes")
         finite = [f"args[{sample.names.index(x)}]" if x in sample.names else x for x in sample.finite]
         dtypes = sample.options.get("dtypes", ("float32", "float64", "float16", "bfloat16"))
-        yield f"{name} {i}" if i else name, Call(inputs, edges, dtypes, finite, onnx)
+        call_name = f"{name} {i}" if i else name
+        yield call_name, Call(inputs, zlib.crc32(call_name.encode()), edges, dtypes, finite, onnx)
 
 
 # Layers and losses call functions, which have entries of their own; shapes have no ops. Exported models do not match:

@@ -20,6 +20,7 @@ _CROWD_SCORES[[3, 11, 19, 25]] = _NAN, _INF, -_INF, -0.5
 _CROWD_OF_ROTATED = tf.constant(
     np.concatenate([RNG.uniform([0, 0, 2, 2, -90], [9, 9, 6, 6, 90], [25, 5]), MORE_ROTATED[-3:-1]]), tf.float32
 )
+_DISTINCT_SCORES = tf.constant([_NAN, _INF, -_INF, -0.5, *(k * 10 % 23 / 32 for k in range(23))])
 _SUPPRESSION = {"vectorize": False, "xla": False, "data_dependent_shapes": True}
 _OF_CROWD = {"boxes": _CROWD, "scores": tf.constant(_CROWD_SCORES)}
 _SUPPRESSED = [
@@ -88,7 +89,15 @@ SAMPLES = {
         detection.soft_nms,
         _RIVALS,
         _RIVAL_SCORES,
-        variants=[*_SUPPRESSED, {"method": "linear", "iou_threshold": 0.4, **_OF_CROWD}, {"sigma": 0.1, **_OF_CROWD}],
+        # Of equal scores, their rounding decides.
+        variants=[
+            {**variant, "scores": _DISTINCT_SCORES} if "boxes" in variant else variant
+            for variant in [
+                *_SUPPRESSED,
+                {"method": "linear", "iou_threshold": 0.4, **_OF_CROWD},
+                {"sigma": 0.1, **_OF_CROWD},
+            ]
+        ],
         edge=[_NO_RIVALS],
         bad=[
             _BAD_IMAGES,
