@@ -17,6 +17,7 @@ import contextlib
 import datetime
 import importlib
 import importlib.metadata
+import inspect
 import itertools
 import json
 import os
@@ -299,7 +300,7 @@ def main():
     """Measures tables from the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--all", action="store_true", help="measure every table")
-    parser.add_argument("--list", action="store_true", help="print the tables' names")
+    parser.add_argument("--list", action="store_true", help="print the tables' names, and what they show")
     parser.add_argument("--out", type=pathlib.Path, help="the folder for tables and plots")
     parser.add_argument("--case", default="", help="measure only rows that contain this text")
     parser.add_argument("--seconds", type=float, help="duration of a measurement (default: 4; quick: 0.3)")
@@ -315,7 +316,8 @@ def main():
         return
     tables = load_tables()
     if options.list:
-        print(*tables, sep="\n")
+        for file, names in itertools.groupby(tables, lambda name: name.rpartition("/")[0]):
+            print(inspect.getdoc(sys.modules[file.replace("/", ".")]), *names, sep="\n  ", end="\n\n")
         return
     chosen = list(tables) if options.all else []
     for wanted in options.table:

@@ -1,4 +1,4 @@
-"""linear_sum_assignment, compared with SciPy, which is serial and takes one matrix, and with SciPy in a graph."""
+"""linear_sum_assignment, beside SciPy, which is serial and takes one matrix, and SciPy in a graph. 1 min."""
 
 import numpy as np
 import tensorflow as tf

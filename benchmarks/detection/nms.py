@@ -1,4 +1,7 @@
-"""Suppression of boxes, compared with torchvision and tf.image."""
+"""Suppression of boxes, compared with torchvision and tf.image. 10 min.
+
+Cases, calls of 1 and 1000 boxes in and outside of a tf.function, a curve over 10 to 100,000 boxes, memory.
+"""
 
 import dataclasses
 

@@ -1,4 +1,4 @@
-"""tfo.layers.Merge, compared with Dense over tiled and concatenated inputs, with the same weights."""
+"""tfo.layers.Merge, beside Dense over tiled and concatenated inputs, with the same weights: time, memory. 3 min."""
 
 import keras
 import numpy as np

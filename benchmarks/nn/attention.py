@@ -1,5 +1,7 @@
-"""Attention, compared with Keras's composition, also compiled by XLA, and with PyTorch.
+"""Attention, compared with Keras's composition, also compiled by XLA, and with PyTorch. 26 min.
 
+Also with a matrix product of as many multiply-adds: sizes, windows, grouped heads, steps of decoders and of beam
+searches, curves over the length; memory of a training step (needs 16 GB).
 Passes are "inference" and "with gradients" to query, key and value. Keras repeats the keys of
 grouped heads and reads a mask for windows, as its layers do. PyTorch's tensors are
 [B, N, T, D], which it prefers.

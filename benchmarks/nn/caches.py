@@ -1,4 +1,4 @@
-"""A decoder's cache in a loop: update_cache, compared with what Keras and TensorFlow have for it."""
+"""update_cache in loops, beside Keras's slice_update and TensorFlow's scatter, also compiled by XLA. 1 min."""
 
 import keras
 import numpy as np

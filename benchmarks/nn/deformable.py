@@ -1,6 +1,6 @@
-"""Deformable convolution and attention, compared with torchvision, PyTorch and TensorFlow.
+"""Deformable convolution and attention, compared with torchvision, PyTorch and TensorFlow. 3 min.
 
-Passes are "forward" and "with gradients" to all inputs.
+Also with their floors (needs gcc); memory. Passes are "forward" and "with gradients" to all inputs.
 """
 
 import functools

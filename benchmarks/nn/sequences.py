@@ -1,6 +1,6 @@
-"""Sequence losses and the CRF, compared with TensorFlow, PyTorch, torchaudio and tf.scan.
+"""Sequence losses and the CRF, compared with TensorFlow's two CTC ops, PyTorch, torchaudio and tf.scan. 4 min.
 
-"with gradient" is the loss and its gradient to logits (and transitions) in one call.
+Curves, threads, memory. "with gradient" is the loss and its gradient to logits (and transitions) in one call.
 """
 
 import functools

@@ -1,4 +1,4 @@
-"""A python_op call, compared with tf.numpy_function, on the same NumPy functions."""
+"""A python_op call, compared with tf.numpy_function, on the same NumPy functions. 1 min."""
 
 import numpy as np
 import tensorflow as tf

@@ -1,4 +1,4 @@
-"""The CTC decoders, compared with TensorFlow's, which read time-major logits.
+"""The CTC decoders, compared with TensorFlow's, which read time-major logits; a search with a language model. 2 min.
 
 Logits are normal numbers times a scale: a model that is sure of its labels has large ones.
 """

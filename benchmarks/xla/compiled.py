@@ -1,7 +1,7 @@
-"""Ops compiled by XLA, alone and in larger functions, and outside of XLA, which runs the same kernels.
+"""Ops compiled by XLA, and outside of XLA, which runs the same kernels. 3 min.
 
-"outside" is a tf.function, ours the same function with jit_compile=True; "peer" is a composition of TensorFlow's ops,
-compiled too.
+Alone, in chains of small ops, in training steps. "outside" is a tf.function, ours the same function with
+jit_compile=True; "peer" is a composition of TensorFlow's ops, compiled too.
 """
 
 import numpy as np

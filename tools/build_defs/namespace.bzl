@@ -24,9 +24,9 @@ def _suffixed(labels, suffix):
     """Returns labels of the same packages: ":rows" -> ":rows_cuda"."""
     return [label + suffix for label in labels]
 
-# `deps` are the folders that it uses, as labels: ":boxes", "//tensorflow_ops/nn:rows"; `test_deps` those that only its
-# tests use; `simd_optimization` is that of tfo_algorithm_library.
-def tfo_op(name, deps = [], test_deps = [], simd_optimization = "-O3"):
+# `deps` are the folders that it uses, as labels: ":boxes", "//tensorflow_ops/nn:rows"; `simd_optimization` is that of
+# tfo_algorithm_library.
+def tfo_op(name, deps = [], simd_optimization = "-O3"):
     """The folder cc/kernels/NAME: `name`, `name_cuda`; for other folders `name_op_headers`, `name_testing`; its tests."""
     folder = _KERNELS + name + "/"
     tfo_algorithm_library(
@@ -66,16 +66,19 @@ def tfo_op(name, deps = [], test_deps = [], simd_optimization = "-O3"):
         tfo_algorithm_test(
             name = test.removeprefix(folder).removesuffix(".cc"),
             srcs = [test],
-            cuda_deps = [":%s_cuda" % name] + _suffixed(test_deps, "_cuda"),
-            deps = [":%s_testing" % name] + _suffixed(test_deps, "_testing"),
+            cuda_deps = [":%s_cuda" % name],
+            deps = [":%s_testing" % name],
         )
 
 # `ops_test` has all tests in python/ops but the gradients' (*_grad_test.py, `gradients_test`): a process each.
-# Each folder in cc/kernels/ has a tfo_op; `deps` are other Python libraries.
-def tfo_namespace(name, deps = []):
+# Each folder in cc/kernels/ is a tfo_op, which `ops` gives options: {"attention": {"deps": [":rows"]}}. `deps` are other
+# Python libraries.
+def tfo_namespace(name, ops = {}, deps = []):
     """A namespace's tfo_op_family, `ops_test`, `gradients_test`; OP_FAMILIES of tensorflow_ops/BUILD are in the wheel."""
     kernels = native.glob([_KERNELS + "*/*_op.*"], allow_empty = True)
     folders = {file.split("/")[2]: True for file in kernels}
+    for folder in folders:
+        tfo_op(name = folder, **ops.get(folder, {}))
     tfo_op_library(
         name = name + "_ops",
         cuda_deps = [":%s_cuda" % folder for folder in folders],
@@ -92,13 +95,11 @@ def tfo_namespace(name, deps = []):
         op_libraries = [":%s_ops" % name],
         deps = deps,
     )
-    testing = native.glob(["python/ops/*_testing.py"], allow_empty = True)
-    if testing:
-        tfo_py_test_library(
-            name = "ops_testing",
-            srcs = testing,
-            deps = [_SAMPLE_TESTING],
-        )
+    tfo_py_test_library(
+        name = "ops_testing",
+        srcs = native.glob(["python/ops/*_testing.py"], allow_empty = True),
+        deps = [_SAMPLE_TESTING],
+    )
     gradients = native.glob(["python/ops/*_grad_test.py"], allow_empty = True)
     others = native.glob(["python/ops/*_test.py"], allow_empty = True, exclude = gradients)
     for test, files in {"ops_test": others, "gradients_test": gradients}.items():
@@ -107,7 +108,7 @@ def tfo_namespace(name, deps = []):
                 name = test,
                 srcs = files,
                 shard_count = 2 if len(files) > 4 else None,
-                deps = _TESTED_WITH + ([":ops_testing"] if testing else []),
+                deps = _TESTED_WITH + [":ops_testing"],
             )
 
 # `python_test` has all tests in python/ in one process, with `test_deps` and `attributes`. `apart` = {"a_test": {"size":

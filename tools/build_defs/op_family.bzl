@@ -428,13 +428,13 @@ def tfo_algorithm_test(name, srcs, deps, cuda_deps = []):
         deps = deps + [_CORE["testing"]],
     )
 
-def tfo_py_test_library(name, srcs, deps = []):
+def tfo_py_test_library(name, srcs = [], deps = []):
     """Modules *_testing.py in one folder, which tests import by file name and tools/test_wheel.sh copies beside them."""
     py_library(
         name = name,
         testonly = True,
         srcs = srcs,
-        imports = [srcs[0].rpartition("/")[0]],
+        imports = [src.rpartition("/")[0] for src in srcs[:1]],
         srcs_version = "PY3",
         deps = deps,
     )

@@ -54,6 +54,12 @@ def index(modules: dict[str, list[public_names.Name]], coming_from: str) -> str:
     return "\n".join(lines) + "\n"
 
 
+def op_pages(start: str) -> list[str]:
+    """Returns the pages of ops that docs/index.md lists."""
+    table = start.partition("### Ops\n")[2].partition("\n### ")[0]
+    return [f"docs/{page}" for page in re.findall(r"^\| \[[^]]*\]\((\w+\.md)\)", table, re.M)]
+
+
 def title(module: str) -> str:
     """Returns the title of a public module's page."""
     return f"tfo.{module}" if module else "tfo"
@@ -96,6 +102,8 @@ def on_config(config):
     (pages / "api/index.md").write_text(index(modules, coming_from))
     for module, names in modules.items():
         (pages / "api" / page_name(module)).write_text(page(module, names))
+    (section,) = (section["Ops"] for section in config.nav if "Ops" in section)
+    section += op_pages((ROOT / "docs/index.md").read_text())
     (section,) = (section["API"] for section in config.nav if "API" in section)
     section += ["api/index.md", *(f"api/{page_name(module)}" for module in modules)]
     (section,) = (section["Decisions"] for section in config.nav if "Decisions" in section)

@@ -48,7 +48,7 @@ _CPU_ONLY = (
 _RESERVED = frozenset("arguments autograph composition gradients harness np ops sample tf tfo tutorial".split())
 _NEW_NAMESPACE = '''"""The ops of tfo.{0}."""
 
-load("//tools/build_defs:namespace.bzl", "tfo_namespace", "tfo_op")
+load("//tools/build_defs:namespace.bzl", "tfo_namespace")
 
 package(default_visibility = ["//:__subpackages__"])
 
@@ -89,8 +89,8 @@ def check_free(root, family, op):
         build = _read(folder / "BUILD") if (folder / "BUILD").is_file() else ""
         if "tfo_namespace(" not in build:
             raise CannotWriteError(f"tensorflow_ops has {family!r} already, which has no kernels")
-        if f'"{python}"' in _read(folder / "__init__.py") or f'name = "{python}"' in build:
-            raise CannotWriteError(f"tfo.{family}.{python} exists already, or a target of that name")
+        if f'"{python}"' in _read(folder / "__init__.py") or (folder / "cc/kernels" / python).exists():
+            raise CannotWriteError(f"tfo.{family}.{python} exists already, or a folder of kernels of that name")
     taken = re.compile(rf'TensorflowOps>{op}(Grad)?"|\b{op}(Grad)?(Args|Op|Row|Slope|Term)?\s*[({{:<]')
     for path in [*package.rglob("*.cc"), *package.rglob("*.h")]:
         if found := taken.search(_read(path)):
@@ -136,8 +136,8 @@ def _new_files(root, like, rename, cpu_only):
     return files
 
 
-def _changed_files(root, family, python, module, public):
-    """{path: text} of the files that list the op, and of those that a new namespace needs."""
+def _changed_files(root, family, module, public):
+    """{path: text} of the file that names the op, and of those that a new namespace needs."""
     folder, files = f"tensorflow_ops/{family}", {}
 
     def insert(path, after, text):
@@ -155,17 +155,9 @@ def _changed_files(root, family, python, module, public):
         insert("tensorflow_ops/BUILD", r"^OP_FAMILIES = \[\n", f'    "{family}",\n')
         insert("tensorflow_ops/__init__.py", r"^from tensorflow_ops import \(\s*", f"{family}, ")
         insert("tensorflow_ops/__init__.py", r"^__all__ = \[", f'"{family}", ')
-    insert(f"{folder}/BUILD", r"(?=^tfo_namespace\()", f'tfo_op(name = "{python}")\n\n')
     import_line = f"from tensorflow_ops.{family}.python.ops.{module} import {', '.join(public)}\n"
     insert(f"{folder}/__init__.py", r'^"""(.|\n)*?"""\n\n', import_line)
     insert(f"{folder}/__init__.py", r"^__all__ = \[", "".join(f'"{name}", ' for name in public))
-    target, build = f'"//{folder}:ops_testing",\n', "tensorflow_ops/testing/BUILD"
-    if target not in _read(root / build):
-        insert(build, r'"op_samples_testing": \{\s*"deps": \[\n', f"                {target}")
-    samples = "tensorflow_ops/testing/python/op_samples_testing.py"
-    insert(samples, r'^"""(.|\n)*?"""\n\n', f"import {python}_samples_testing\n")
-    insert(samples, r"^_TABLES = \(\n", f"    {python}_samples_testing,\n")
-    insert("tensorflow_ops/export/python/compositions.py", r"^_MODULES = \(\n", f'    "{python}",\n')
     return files
 
 
@@ -178,7 +170,7 @@ def generate(root, family, op, like="hinge_loss", cpu_only=False):
     rename = _renamer(like, family, op)
     new = _new_files(root, like, rename, cpu_only)
     module, public = rename(LIVING[like].module), list(map(rename, LIVING[like].public))
-    changed = _changed_files(root, family, snake_case(op), module, public)
+    changed = _changed_files(root, family, module, public)
     for path in new:
         # tools/test_wheel.sh copies all tests to one folder.
         name = pathlib.Path(path).name

@@ -16,14 +16,12 @@ _FILES = {
     "tools/lint.sh": "echo of $#; exit 1\n",
     "tensorflow_ops/BUILD": 'OP_FAMILIES = [\n    "pool",\n]\n',
     "tensorflow_ops/__init__.py": 'from tensorflow_ops import (\n    pool,\n)\n\n__all__ = ["pool", "show_versions"]\n',
-    "tensorflow_ops/pool/BUILD": 'tfo_op(name = "swim")\n\ntfo_namespace(\n    name = "pool",\n)\n',
+    "tensorflow_ops/pool/BUILD": 'tfo_namespace(\n    name = "pool",\n)\n',
+    "tensorflow_ops/pool/cc/kernels/swim/swim.cc": "",
     "tensorflow_ops/pool/__init__.py": '"""Pooling."""\n\nfrom a import b\n\n__all__ = [\n    "max_pool",\n]\n',
     "tensorflow_ops/pool/python/ops/mean_pool_test.py": "",
     "tensorflow_ops/pool/cc/kernels/pool.h": "struct BoxPoolArgs {};\n",
     "tensorflow_ops/core/BUILD": "",
-    "tensorflow_ops/testing/BUILD": '"op_samples_testing": {\n    "deps": [\n"//tensorflow_ops/pool:ops_testing",\n',
-    "tensorflow_ops/testing/python/op_samples_testing.py": '"""Samples."""\n\nimport a\n\n_TABLES = (\n    a,\n)\n',
-    "tensorflow_ops/export/python/compositions.py": '_MODULES = (\n    "core",\n)\n',
     "tensorflow_ops/export/python/hinge_loss.py": '@composition("HingeLoss")\n',
     f"{_LIVING}cc/kernels/hinge_loss/hinge_loss.h": "#ifndef TENSORFLOW_OPS_TUTORIAL_CC_HINGE_LOSS_H_\n"
     "Error HingeLoss(const Cpu& cpu);\ntemplate <typename T>\nError HingeLoss(const Gpu& gpu,\n    int n);\n",
@@ -67,24 +65,19 @@ class RepositoryTest(parameterized.TestCase):
         test = '#include "core/cc/testing.h"\n\nTFO_TEST(CropPool, Cpu) {\n  std::vector<int> x;\n}\n\n}\n'
         self.assertEqual(self.read(f"{kernels}_test.cc"), test)
 
-    def test_adds_to_the_lists(self):
-        new_op.generate(self.root, "pool", "CropPool")
-        self.assertIn('tfo_op(name = "crop_pool")\n\ntfo_namespace(', self.read("pool/BUILD"))
+    def test_changes_the_public_names_only(self):
+        _, changed = new_op.generate(self.root, "pool", "CropPool")
+        self.assertEqual(changed, ["tensorflow_ops/pool/__init__.py"])
         self.assertIn(
             "from tensorflow_ops.pool.python.ops.crop_pool import CropPool, crop_pool\n", self.read("pool/__init__.py")
         )
         self.assertRegex(self.read("pool/__init__.py"), r'__all__ = \["CropPool", "crop_pool", ')
-        samples = self.read("testing/python/op_samples_testing.py")
-        self.assertIn("import crop_pool_samples_testing\n", samples)
-        self.assertIn("_TABLES = (\n    crop_pool_samples_testing,\n", samples)
-        self.assertIn('    "crop_pool",\n    "core",', self.read("export/python/compositions.py"))
 
     def test_makes_a_namespace(self):
         new_op.generate(self.root, "rings", "Ring")
         self.assertIn('"rings",', self.read("BUILD"))
         self.assertRegex(self.read("__init__.py"), r"from tensorflow_ops import \(\s+rings, pool,")
-        self.assertIn('tfo_op(name = "ring")', self.read("rings/BUILD"))
-        self.assertIn('"//tensorflow_ops/rings:ops_testing",\n', self.read("testing/BUILD"))
+        self.assertIn('name = "rings"', self.read("rings/BUILD"))
 
     @parameterized.parameters(
         ("pool", "crop_pool", "expected CamelCase"),
@@ -94,7 +87,7 @@ class RepositoryTest(parameterized.TestCase):
         ("", "CropPool", "expected small letters"),
         ("core", "CropPool", "has 'core' already, which has no kernels"),
         ("pool", "MaxPool", "tfo.pool.max_pool exists already"),
-        ("pool", "Swim", "or a target of that name"),
+        ("pool", "Swim", "or a folder of kernels of that name"),
         ("pool", "BoxPool", "C\\+\\+ has BoxPoolArgs already: tensorflow_ops/pool/cc/kernels/pool.h"),
         ("rings", "MeanPool", "mean_pool_test.py exists already"),
         ("rings", "HingeLoss", "C\\+\\+ has HingeLoss already"),

@@ -34,6 +34,8 @@ git -c user.name=smoke -c user.email=smoke@test commit --quiet --message="Before
 
 say "an op like hinge_loss"
 "$python" tools/new_op/new_op.py nn.SmokeLoss
+edited=$(git diff --name-only)
+[[ $edited == tensorflow_ops/nn/__init__.py ]] || die "new_op edits more than the public names: $edited"
 if [[ $* != --quick ]]; then
   say "one for the CPU only, and one like zero_out"
   "$python" tools/new_op/new_op.py nn.SmokeCpu --cpu_only

@@ -1,4 +1,4 @@
-"""For the tables of samples, NAMESPACE_samples_testing.py: an entry and its arguments."""
+"""For the tables of samples, OP_samples_testing.py: an entry and its arguments."""
 
 import dataclasses
 import inspect
@@ -33,6 +33,9 @@ class Sample:
     edge: Sequence[Mapping[str, Any]]
     bad: Sequence[tuple[Mapping[str, Any], str]]
     onnx: tuple[str, int] | None
+    ragged: bool
+    sparse: bool
+    finite: Sequence[str]
     options: Mapping[str, Any]
 
     @property
@@ -72,6 +75,9 @@ def sample(
     edge: Sequence[Mapping[str, Any]] = (),
     bad: Sequence[tuple[Mapping[str, Any], str]] = (),
     onnx: tuple[str, int] | None = None,
+    ragged: bool = False,
+    sparse: bool = False,
+    finite: Sequence[str] = (),
     **options: Any,
 ) -> Sample:
     """Returns an entry of a table. All readers of op_samples_testing.py's SAMPLES follow from it.
@@ -88,9 +94,14 @@ def sample(
       edge: dicts of arguments that must work, such as no boxes.
       bad: (dict of arguments, regex of the error's message).
       onnx: the operator of ONNX that the function becomes, and the first opset that has it; None: many nodes.
+      ragged: whether arguments may be RaggedTensors, which its own tests check.
+      sparse: whether labels may be a SparseTensor, too.
+      finite: names of arguments that stay finite where exports are compared with the op: where an infinite weight meets
+        nothing, only one of the two has a NaN.
       **options: of `opcheck`.
     """
-    return Sample(fn, args, kwargs or {}, variants, edge, bad, onnx, {"imports": ("tensorflow_ops",), **options})
+    of_opcheck = {"imports": ("tensorflow_ops",), **options}
+    return Sample(fn, args, kwargs or {}, variants, edge, bad, onnx, ragged, sparse, finite, of_opcheck)
 
 
 def seed(name: str) -> None:
@@ -106,7 +117,9 @@ def without_gradient(fn: Callable[..., Any]) -> Callable[..., Any]:
     """Returns fn of positional arguments without gradients: its own gradient is an error, by design."""
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        return fn(*map(keras.ops.stop_gradient, args), **kwargs)
+        # What is no tensor is for fn to convert, or to refuse.
+        arrays = (x if x is None or isinstance(x, np.ndarray) else keras.ops.stop_gradient(x) for x in args)
+        return fn(*arrays, **kwargs)
 
     call.__signature__ = inspect.signature(fn)
     return call

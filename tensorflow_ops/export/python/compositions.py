@@ -1,30 +1,12 @@
-"""Compositions: what each op of this package computes, as a graph of TensorFlow's own ops."""
+"""Compositions: what each op of this package computes, as a graph of TensorFlow's own ops. Files here register them."""
 
 import functools
-import importlib
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-PREFIX = "TensorflowOps>"
+from tensorflow_ops.core.python import registration
 
-# Modules of this folder that register compositions.
-_MODULES = (
-    "core",
-    "detection",
-    "hinge_loss",
-    "image",
-    "nn",
-    "nn_attention",
-    "nn_deformable",
-    "nn_gru",
-    "nn_lstm",
-    "nn_quantized",
-    "nn_sequences",
-    "roi",
-    "seq2seq",
-    "seq2seq_ctc",
-    "zero_out",
-)
+PREFIX = "TensorflowOps>"
 
 
 class Composition(NamedTuple):
@@ -53,6 +35,5 @@ def composition(op: str, ranks: Sequence[int | None]):
 @functools.cache
 def compositions() -> dict[str, Composition]:
     """Returns the compositions by the names of ops, without the prefix."""
-    for module in _MODULES:
-        importlib.import_module(f"tensorflow_ops.export.python.{module}")
+    registration.import_all(__package__)
     return _REGISTERED

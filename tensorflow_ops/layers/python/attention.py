@@ -9,7 +9,8 @@ import tensorflow as tf
 
 from tensorflow_ops.core.python import autograph, keras3, library
 from tensorflow_ops.core.python.type_aliases import TensorLike
-from tensorflow_ops.layers.python import fused_ops, keras_functions
+from tensorflow_ops.layers.python import fused_ops
+from tensorflow_ops.layers.python.switch import attention as switch_attention
 from tensorflow_ops.nn.python.ops import attention
 
 
@@ -27,7 +28,7 @@ def _of_rank_4(mask, queries):
     """Returns `mask_of_rank_4`; `queries`: T, or None. Raises ValueError."""
     mask = tf.convert_to_tensor(mask)
     expected = f"attention_mask is {mask.shape}, expected [T, S], [B, T, S] or [B, heads, T, S]"
-    of_rank_4 = keras_functions.mask_of_rank_4(mask)
+    of_rank_4 = switch_attention.mask_of_rank_4(mask)
     if of_rank_4 is None:
         raise ValueError(expected)
     if mask.shape.rank == 2 and queries and mask.shape[0] not in (None, 1, queries):

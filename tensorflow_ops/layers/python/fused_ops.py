@@ -8,17 +8,16 @@ import threading
 import types
 import warnings
 import weakref
-from collections.abc import Callable, Iterable
-from typing import NamedTuple, TypedDict
+from collections.abc import Iterable
+from typing import TypedDict
 
 import keras
 
-from tensorflow_ops.core.python import autograph, library
-from tensorflow_ops.layers.python import hub_functions, keras_functions, quantized_layers, recurrent_layers
-from tensorflow_ops.layers.python.original import Original
+from tensorflow_ops.core.python import autograph, library, registration
+from tensorflow_ops.layers.python.switch.served import ROWS, Original, Row
 
 # The minors whose private functions are known. To add one, `pip install --no-deps --target FOLDER keras==3.MINOR.*`,
-# and run attention_layers_test.py and fused_ops_test.py with FOLDER first in PYTHONPATH. From 3.16, Keras's backend has
+# and run attention_layers_test.py and *_switch_test.py with FOLDER first in PYTHONPATH. From 3.16, Keras's backend has
 # its functions in `ops`: _backend() knows both places.
 _KERAS_MINORS = range(7, 16)
 _HUB_MINORS = range(25, 33)
@@ -53,12 +52,6 @@ def _hub_is_known():
     return False
 
 
-def _is_available(original):
-    """Serves the conditions of keras-hub."""
-    del original
-    return True
-
-
 def _export(original, model, filepath, format="tf_saved_model", *args, **kwargs):
     """Serves `keras.Model.export`: by originals for runtimes that cannot load our ops, such as LiteRT."""
     has_handlers = format == "onnx" and "tensorflow_ops.onnx.python.conversion" in sys.modules
@@ -81,73 +74,14 @@ def _export(original, model, filepath, format="tf_saved_model", *args, **kwargs)
     return result
 
 
-class _Row(NamedTuple):
-    """A function to replace. `op` is its public name; `owner`, a module or class, holds it or its instances do."""
-
-    op: str
-    owner: str
-    name: str
-    function: Callable
-    is_counted: bool = True
+_EXPORT = Row("", "", "export", _export, is_counted=False)
 
 
-# Modules of keras-hub whose fused branch computes what the composed one does. Qwen's ignores the sliding window.
-_HUB_ATTENTION = (
-    "gemma.gemma_attention",
-    "gemma3.gemma3_attention",
-    "gemma4.gemma4_attention",
-    "gpt_neo_x.gpt_neo_x_attention",
-    "llama.llama_attention",
-    "mistral.mistral_attention",
-    "mixtral.mixtral_attention",
-    "phi3.phi3_attention",
-    "smollm3.smollm3_layers",
-    "stable_diffusion_3.mmdit",
-)
-# The conditions of the fused branch, which these modules import by name. Gemma's and Mixtral's refuse CPUs.
-_HUB_CONDITIONS = ("fused_attention_op_available", "running_on_gpu", "gpu_supports_fused_attention_op")
-
-# Owners are in keras.src.backend, or in keras_hub.src.models. The page `keras` has this table, with conditions.
-_KERAS_ROWS = (
-    _Row("ctc_loss", "nn", "ctc_loss", keras_functions.ctc_loss),
-    _Row("dot_product_attention", "nn", "dot_product_attention", keras_functions.dot_product_attention),
-    _Row("slice_update", "core", "slice_update", keras_functions.slice_update),
-    _Row("map_coordinates", "image", "map_coordinates", keras_functions.map_coordinates),
-    _Row("elastic_transform", "image", "elastic_transform", keras_functions.elastic_transform),
-)
-_HUB_ROWS = (
-    _Row(
-        "multi_scale_deformable_attention_v2",
-        "d_fine.d_fine_attention:DFineMultiscaleDeformableAttention",
-        "ms_deformable_attn_core",
-        hub_functions.multi_scale_deformable_attention,
-    ),
-    _Row("hungarian_assignment", "d_fine.d_fine_loss", "hungarian_assignment", hub_functions.hungarian_assignment),
-    _Row("roi_align", "sam3.sam3_geometry_encoder", "roi_align", hub_functions.roi_align),
-    *(
-        _Row("dot_product_attention", module, name, _is_available, is_counted=False)
-        for module in _HUB_ATTENTION
-        for name in _HUB_CONDITIONS
-    ),
-)
-# Owners are in keras.layers.
-_LAYER_ROWS = (
-    _Row("dot_product_attention", "MultiHeadAttention", "_compute_attention", keras_functions.multi_head_attention),
-    _Row("dot_product_attention", "GroupQueryAttention", "_compute_attention", keras_functions.grouped_query_attention),
-    _Row("lstm", "LSTM", "inner_loop", recurrent_layers.lstm),
-    _Row("gru", "GRU", "inner_loop", recurrent_layers.gru),
-    *(
-        _Row("quantized_matmul", layer, f"_{mode}_call", method(mode))
-        for layer, method, modes in (
-            ("Dense", quantized_layers.dense, ("int8", "int4", "gptq", "awq")),
-            ("EinsumDense", quantized_layers.einsum_dense, ("int8", "int4", "gptq", "awq")),
-            ("ReversibleEmbedding", quantized_layers.reversible_embedding, ("int8", "int4")),
-        )
-        for mode in modes
-    ),
-)
-_OPS = tuple(dict.fromkeys(row.op for row in _KERAS_ROWS + _LAYER_ROWS + _HUB_ROWS))
-_EXPORT = _Row("", "Model", "export", _export, is_counted=False)
+@functools.cache
+def _rows():
+    """Returns the functions to replace."""
+    registration.import_all("tensorflow_ops.layers.python.switch")
+    return tuple(ROWS)
 
 
 class _OfInstances:
@@ -229,15 +163,18 @@ def _backend():
     return getattr(backend, "ops", backend)
 
 
+def _is_of_hub(row):
+    return row.owner.startswith("keras_hub.")
+
+
 def _owner(row):
     """Returns the module or class that holds a function, or None where it is not imported or has none."""
     module, _, kind = row.owner.partition(":")
-    if row in _LAYER_ROWS:
-        owner = getattr(keras.layers, module, None)
-    elif row in _KERAS_ROWS:
-        owner = getattr(_backend(), module, None)
+    place, _, name = module.partition(".")
+    if _is_of_hub(row):
+        owner = sys.modules.get(f"keras_hub.src.models.{name}")
     else:
-        owner = sys.modules.get(f"keras_hub.src.models.{module}")
+        owner = getattr(keras.layers if place == "layers" else _backend(), name, None)
     if kind:
         return getattr(owner, kind, None)
     return owner if hasattr(owner, row.name) else None
@@ -310,9 +247,7 @@ def use_fused_ops(only: Iterable[str] | None = None) -> contextlib.ExitStack:
     are.
 
     Args:
-      only: names of functions: "ctc_loss", "dot_product_attention", "slice_update",
-        "map_coordinates", "elastic_transform", "lstm", "gru", "quantized_matmul",
-        "multi_scale_deformable_attention_v2", "hungarian_assignment", "roi_align". None: all.
+      only: names of functions, the first column of that table, such as "ctc_loss". None: all.
 
     Returns:
       The context manager.
@@ -322,20 +257,21 @@ def use_fused_ops(only: Iterable[str] | None = None) -> contextlib.ExitStack:
       ValueError: a name that is not in the table, whose module is not imported, or that the
         installed Keras does not have; Keras's backend is not TensorFlow.
     """
-    names = _OPS if only is None else (only,) if isinstance(only, str) else tuple(only)
-    unknown = [name for name in names if name not in _OPS]
+    ops = sorted({row.op for row in _rows()})
+    names = ops if only is None else (only,) if isinstance(only, str) else tuple(only)
+    unknown = [name for name in names if name not in ops]
     if unknown or isinstance(only, str):
-        raise ValueError(f"only is {only!r}, expected None or a list of names among {', '.join(_OPS)}")
+        raise ValueError(f"only is {only!r}, expected None or a list of names among {', '.join(ops)}")
     check_keras()
     if keras.backend.backend() != "tensorflow":
         raise ValueError(f"Keras's backend is {keras.backend.backend()!r}, expected 'tensorflow'")
-    known = _KERAS_ROWS + _LAYER_ROWS + (_HUB_ROWS if _hub_is_known() else ())
-    rows = [row for row in known if row.op in names]
+    hub_is_known = _hub_is_known()
+    rows = [row for row in _rows() if row.op in names and (hub_is_known or not _is_of_hub(row))]
     owners = {row: owner for row in rows if (owner := _owner(row)) is not None}
     absent = set(names) - {row.op for row in owners}
     if only is not None and absent:
         name = min(absent)
-        if name in {row.op for row in _KERAS_ROWS + _LAYER_ROWS}:
+        if not all(_is_of_hub(row) for row in _rows() if row.op == name):
             raise ValueError(f"only names {name!r}, which Keras {keras.__version__} does not have")
         raise ValueError(f"only names {name!r} of keras_hub, which is not imported: import keras_hub first")
     with contextlib.ExitStack() as switch:

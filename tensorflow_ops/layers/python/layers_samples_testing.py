@@ -1,8 +1,9 @@
 """Samples of tfo.layers: results have Keras's default dtype."""
 
 import tensorflow as tf
-from detection_samples_testing import BIN_MAP, BOX_INDICES, BOXES, MAP, MORE_BOXES, SOME_BOXES, features_of
-from nn_samples_testing import TAG_LOGITS
+from boxes_samples_testing import MORE_BOXES, SOME_BOXES
+from crf_samples_testing import TAG_LOGITS
+from roi_samples_testing import BIN_MAP, BOX_INDICES, BOXES, MAP, features_of
 from sample_testing import IN_THE_FUNCTIONS_SAMPLE, normal, sample, seed
 
 from tensorflow_ops import layers
@@ -13,7 +14,7 @@ seed(__name__)
 def _roi_layer(layer, features, **options):
     """Returns a sample of a float64 layer: the steps of numeric gradients in float32 would cross pixels."""
     options = {"dtypes": ("float64",), "output_dtype": "float64", "skip": IN_THE_FUNCTIONS_SAMPLE, **options}
-    return sample(layer, features, BOXES, BOX_INDICES, **options)
+    return sample(layer, features, BOXES, BOX_INDICES, ragged=True, **options)
 
 
 SAMPLES = {
@@ -31,6 +32,7 @@ SAMPLES["layers.NMS"] = sample(
     layers.NMS(max_outputs=4, dtype="float64"),
     tf.stack([SOME_BOXES, MORE_BOXES]),
     tf.nn.softmax(normal(2, 3, 5)),
+    ragged=True,
     skip={"dtypes": "keeps the dtypes of its arguments", **IN_THE_FUNCTIONS_SAMPLE},
 )
 SAMPLES["layers.GridSample"] = sample(

@@ -1,8 +1,9 @@
 """Samples of tfo.losses: results have Keras's default dtype, and Keras's reductions need known ranks."""
 
-from detection_samples_testing import MORE_BOXES, SOME_BOXES
-from nn_samples_testing import LABELS, LOGITS, SEQUENCE_LABELS, TARGETS
+from boxes_samples_testing import MORE_BOXES, SOME_BOXES
+from rows_samples_testing import LABELS, LOGITS, TARGETS
 from sample_testing import IN_THE_FUNCTIONS_SAMPLE, normal, sample, seed
+from sequence_losses_samples_testing import SEQUENCE_LABELS
 
 from tensorflow_ops import losses
 
@@ -10,7 +11,7 @@ seed(__name__)
 
 
 def _loss(*args, **options):
-    return sample(*args, unknown_rank=False, skip=IN_THE_FUNCTIONS_SAMPLE, **options)
+    return sample(*args, ragged=True, unknown_rank=False, skip=IN_THE_FUNCTIONS_SAMPLE, **options)
 
 
 SAMPLES = {
@@ -35,6 +36,7 @@ for _name, _fn, _dims in (("CTC", losses.CTC(), (4, 4)), ("RNNT", losses.RNNT(),
         _fn,
         SEQUENCE_LABELS,
         normal(3, *_dims),
+        sparse=True,
         dtypes=("float16", "bfloat16", "float32"),
         output_dtype="float32",
         empty=False,

@@ -19,7 +19,7 @@ from tf2onnx.optimizer import reshape_optimizer
 
 from tensorflow_ops.export.python import standard_ops
 from tensorflow_ops.export.python.compositions import PREFIX, compositions
-from tensorflow_ops.onnx.python import direct, nodes, standard
+from tensorflow_ops.onnx.python import nodes, operators, standard
 
 # Whether the graph that tf2onnx converts has ops of this package.
 _has_ops = contextvars.ContextVar("has_ops", default=False)
@@ -45,7 +45,7 @@ def _operations(graph_def, graph) -> Iterator[tuple[tf.Operation, node_def_pb2.N
 
 def _is_direct(operation, opset):
     """Returns whether ONNX of this opset has operators for an operation."""
-    found = direct.DIRECT.get(operation.type[len(PREFIX) :])
+    found = operators.operators().get(operation.type[len(PREFIX) :])
     if found is None or not found.fits(operation):
         return False
     if opset < found.opset:
@@ -190,7 +190,7 @@ def _register(op, make, replaced=None):
 @functools.cache
 def register():
     """Changes tf2onnx, once."""
-    for op, found in direct.DIRECT.items():
+    for op, found in operators.operators().items():
         _register(PREFIX + op, found.convert)
     known = handler.tf_op.create_mapping(_FIRST_OPSET, None)
     for op, make in standard.STANDARD.items():

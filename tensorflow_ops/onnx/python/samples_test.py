@@ -52,11 +52,11 @@ class SamplesTest(tf.test.TestCase, parameterized.TestCase):
         first, *edges = [[np.asarray(x) for x in call.cast(tf.as_dtype(dtype), case)] for case in cases]
         return onnx_testing.check(self, call.call, *first, opset=opset, dynamic=dynamic, also=edges, optimize=False)
 
-    @parameterized.parameters(*enumerate(_NAMES))
-    def test_same_in_onnx_runtime(self, turn, name):
+    @parameterized.parameters(*_NAMES)
+    def test_same_in_onnx_runtime(self, name):
         lacking = [dtype for sample, dtype in _OTHER_DTYPES.items() if name.startswith(sample)]
         dtypes = [x for x in _DTYPES if x in CALLS[name].dtypes and x not in lacking]
-        dtype = dtypes[turn % len(dtypes)]
+        dtype = dtypes[CALLS[name].turn % len(dtypes)]
         used = self._check(name, dtype, _OPSET)
         # Operators of some functions are of float32, or not of float64.
         if CALLS[name].onnx and dtype == "float32":

@@ -6,28 +6,16 @@ import tempfile
 import types
 
 import keras
-import op_samples_testing
 import shard_testing
 import tensorflow as tf
 from absl.testing import parameterized
-from op_samples_testing import OP_SAMPLES, SAMPLES
+from op_samples_testing import OP_SAMPLES, SAMPLES, TABLES
 
 import tensorflow_ops as tfo
 from tensorflow_ops.testing.python import compare
 from tensorflow_ops.testing.python import inputs as inputs_module
 
 _CHECKED = shard_testing.part_of(OP_SAMPLES)
-
-# stop_gradient of the sample, or Keras, converts arguments before the op does.
-_KERAS_CONVERTS = (
-    "detection.box_iou (rotated)",
-    "layers.CRF",
-    "nn.crf_marginals",
-    "nn.decode_attention",
-    "seq2seq.ctc_beam_search_decode",
-    "seq2seq.ctc_beam_search_decode (language model)",
-    "seq2seq.ctc_greedy_decode",
-)
 
 # Public names that opcheck cannot check, with the reasons.
 _NO_OPS = {
@@ -53,18 +41,12 @@ _NO_OPS = {
     "export": "writes files; its own tests compare what they compute",
     "sysconfig": "returns paths",
 }
-# Their own tests check RaggedTensors and SparseTensors.
-_TAKE_SPARSE_LABELS = ("nn.ctc_loss", "nn.rnnt_loss", "nn.crf_log_likelihood", "losses.CTC", "losses.RNNT")
-_TAKE_RAGGED = (
-    "detection.roi_", "detection.ps_roi_", "detection.multiscale_", "detection.box_iou_loss", "detection.nms",
-    "detection.batched_nms", "detection.soft_nms", "nn.softmax", "nn.log_prob", "nn.sparse_softmax",
-    "nn.label_log_prob", "nn.gaussian_kl", "nn.linear_cross_entropy", "nn.crf_", "nn.attention", "nn.gru", "nn.lstm",
-    "losses.", "layers.RoI", "layers.PSRoI", "layers.MultiScaleRoI", "layers.NMS", "seq2seq.ctc_",
-    *_TAKE_SPARSE_LABELS,
-)  # fmt: skip
-
+# Of a function that the sample defines.
+_OF_THE_SAMPLE = "seq2seq.ctc_beam_search_decode (language model)"
+# The sample, or Keras, converts arguments before the op does.
+_CONVERTED = ("layers.CRF", _OF_THE_SAMPLE)
 # Losses are no part of a functional model, and a file cannot hold a user's function.
-_NO_KERAS_TENSORS = ("losses.", "seq2seq.ctc_beam_search_decode (language model)")
+_NO_KERAS_TENSORS = ("losses.", _OF_THE_SAMPLE)
 
 
 def _public_names():
@@ -90,14 +72,14 @@ def _takes_none(fn, name):
     return parameter is None or parameter.default is None
 
 
-def _not_dense(name, parameter, tensor, also_none):
+def _not_dense(name, sample, parameter, tensor):
     """Yields values that are no dense tensors, and what an error says of them."""
-    if not name.startswith(_TAKE_RAGGED):
+    if not sample.ragged:
         ragged = tf.RaggedTensor.from_tensor(tensor if tensor.shape.rank > 1 else tensor[tf.newaxis])
         yield ragged, r"a RaggedTensor, expected a dense tensor: pass .*\.to_tensor\(\.\.\.\)"
-    if not (name.startswith(_TAKE_SPARSE_LABELS) and parameter in ("labels", "y_true")):
+    if not (sample.sparse and parameter in ("labels", "y_true")):
         yield tf.sparse.from_dense(tensor), r"a SparseTensor, expected a dense tensor: pass tf\.sparse\.to_dense\("
-    if also_none:
+    if name not in _CONVERTED and not _takes_none(sample.fn, parameter):
         yield None, "None, expected a tensor"
 
 
@@ -119,8 +101,7 @@ class OpSamplesTest(tf.test.TestCase, parameterized.TestCase):
         sampled = {name.partition(" ")[0] for name in SAMPLES}
         for name in _public_names():
             if name not in _NO_OPS and name.partition(".")[0] not in _NO_OPS:
-                table = name.partition(".")[0] + "_samples_testing.py"
-                self.assertIn(name, sampled, f"tfo.{name} needs a sample in {table}")
+                self.assertIn(name, sampled, f"tfo.{name} needs a sample in OP_samples_testing.py, beside it")
 
     def test_every_sample_names_a_public_op(self):
         self.assertContainsSubset({name.partition(" ")[0] for name in SAMPLES}, set(_public_names()))
@@ -128,15 +109,13 @@ class OpSamplesTest(tf.test.TestCase, parameterized.TestCase):
 
 class TablesTest(tf.test.TestCase):
     def test_values_depend_on_their_own_table_only(self):
-        for name, table in vars(op_samples_testing).copy().items():
-            if not name.endswith("_samples_testing"):
-                continue
+        for table in TABLES:
             first, second = (
                 [x for sample in samples.values() for x in tf.nest.flatten(sample.args) if tf.is_tensor(x)]
                 for samples in (table.SAMPLES, importlib.reload(table).SAMPLES)
             )
             for x, y in zip(first, second, strict=True):
-                self.assertAllEqual(x, y, f"{name}: call seed(__name__) first")
+                self.assertAllEqual(x, y, f"{table.__name__}: call seed first")
 
 
 class SessionTest(tf.test.TestCase, parameterized.TestCase):
@@ -183,14 +162,13 @@ class ArgumentsTest(tf.test.TestCase, parameterized.TestCase):
             leaves = tf.nest.flatten(value)
             if not (leaves and tf.is_tensor(leaves[0])):
                 continue
-            also_none = name not in _KERAS_CONVERTS and not _takes_none(sample.fn, parameter)
-            for other, text in _not_dense(name, parameter, leaves[0], also_none):
+            for other, text in _not_dense(name, sample, parameter, leaves[0]):
                 args, kwargs = sample.changed({parameter: tf.nest.pack_sequence_as(value, [other, *leaves[1:]])})
                 # A name such as "features", or "q's means" of the argument q.
                 with self.subTest(parameter), self.assertRaisesRegex(ValueError, rf"{parameter}\b.* is {text}"):
                     sample.fn(*args, **kwargs)
 
-    @parameterized.parameters(*(name for name in _CHECKED if not name.startswith(("layers.", *_KERAS_CONVERTS))))
+    @parameterized.parameters(*(name for name in _CHECKED if not name.startswith(("layers.", _OF_THE_SAMPLE))))
     def test_graphs_take_arrays_in_any_byte_order(self, name):
         sample = SAMPLES[name]
         args, kwargs = tf.nest.map_structure(

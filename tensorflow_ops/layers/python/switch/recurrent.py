@@ -1,7 +1,4 @@
-"""What Keras's recurrent layers compute, by ops of this package: for the switch.
-
-Each takes the original and its arguments, and returns Original(reason) where they do not fit.
-"""
+"""Keras's recurrent layers."""
 
 import functools
 from typing import get_args
@@ -10,7 +7,7 @@ import keras
 import tensorflow as tf
 
 from tensorflow_ops.core.python import arguments
-from tensorflow_ops.layers.python.original import Original
+from tensorflow_ops.layers.python.switch.served import Original, served
 from tensorflow_ops.nn.python.ops import recurrent
 from tensorflow_ops.nn.python.ops.gru import gru as fused_gru
 from tensorflow_ops.nn.python.ops.lstm import lstm as fused_lstm
@@ -87,9 +84,10 @@ def _layer(function, original, layer, sequences, initial_state, mask, training=F
     return last, outputs, [tf.cast(x, outputs.dtype) for x in states]
 
 
-lstm = functools.partial(_layer, fused_lstm)
+served("lstm", "layers.LSTM", "inner_loop")(functools.partial(_layer, fused_lstm))
 
 
+@served("gru", "layers.GRU", "inner_loop")
 def gru(original, layer, sequences, initial_state, *args, **kwargs):
     (state,) = tf.nest.flatten(initial_state)
     options = kwargs | {"reset_after": layer.reset_after}

@@ -1,85 +1,14 @@
-"""Samples of tfo.image."""
+"""Samples of grid_sample and warps. Places, in pixels, are away from whole ones, where gradients have kinks."""
 
 import functools
 
 import numpy as np
 import tensorflow as tf
-from sample_testing import IN_ANOTHER_SAMPLE, RNG, normal, sample, seed
+from sample_testing import RNG, normal, sample, seed
 
 from tensorflow_ops import image
 from tensorflow_ops.image.python.ops.warps import FILL_MODES
 
-# Masks. Nothing has a gradient.
-
-seed(__name__)
-_MASK = tf.constant(RNG.random([2, 5, 7, 3]) < 0.7)
-_VALUES = tf.constant(RNG.integers(0, 3, [2, 5, 7]), tf.int32)
-_TOO_FEW_DIMS = ({"images": tf.zeros([3], tf.int32)}, r"images (are|must be) .*\[N, H, W\]")
-_DTYPE = "expected float16, bfloat16, float32 or float64"
-
-
-def _spiral():
-    """Returns a winding line of one pixel's width: components of many rounds."""
-    spiral = np.zeros([15, 15], np.int32)
-    for i in range(0, 7, 2):
-        spiral[i, i : 15 - i] = spiral[i : 15 - i, 14 - i] = spiral[14 - i, i : 15 - i] = 1
-        spiral[i + 2 : 15 - i, i] = spiral[i + 2, i : i + 3] = 1
-    return tf.constant(spiral)
-
-
-# A value that no other dtype has.
-_LARGE = tf.constant(_VALUES.numpy().astype(np.uint64) << 62)
-SAMPLES = {
-    "image.euclidean_distance_transform": sample(
-        image.euclidean_distance_transform,
-        tf.cast(_MASK, tf.float32) * normal(2, 5, 7, 3),
-        kwargs={"spacing": (0.5, 2.0)},
-        variants=[
-            *({"dtype": dtype, "spacing": (0.7, 2.3)} for dtype in (tf.float16, tf.float64)),
-            {"dtype": tf.bfloat16, "onnx": "ONNX Runtime lacks the dtype"},
-            {"images": tf.tile(_MASK[:, :1, :, 0], [1, 9, 1]), "spacing": (1.0, 1.5)},
-            {"images": _LARGE},
-        ],
-        bad=[
-            _TOO_FEW_DIMS,
-            ({"images": tf.constant(["a"])}, "images are string, expected bool, an integer or a float"),
-            ({"spacing": 1.0}, "spacing is 1.0, expected two numbers"),
-            ({"spacing": (1.0, 2.0, 3.0)}, "spacing is .*expected two numbers"),
-            ({"spacing": (1.0, 0.0)}, r"spacing\[1\] is 0.0, expected a number in \[1e-38, 1e38\]"),
-            ({"spacing": (np.nan, 1.0)}, r"spacing\[0\] is nan"),
-            ({"spacing": (2e38, 1.0)}, r"spacing\[0\] is 2e\+38, expected a number in \[1e-38, 1e38\]"),
-            ({"spacing": tf.constant([1.0, np.inf])}, r"spacing\[1\] is inf"),
-            ({"spacing": tf.constant(2.0)}, "expected two numbers"),
-            ({"spacing": "ab"}, r"spacing\[0\] is 'a'"),
-            ({"spacing": tf.constant("ab")}, "spacing are string, expected float64"),
-            ({"dtype": tf.int32}, f"dtype is tf.int32, {_DTYPE}"),
-            ({"dtype": "real"}, "dtype is 'real'"),
-        ],
-        non_differentiable=0,
-        output_dtype="float32",
-    ),
-    "image.euclidean_distance_transform (bool)": sample(image.euclidean_distance_transform, _MASK),
-    "image.euclidean_distance_transform (one plane)": sample(image.euclidean_distance_transform, _VALUES[0]),
-    "image.connected_components": sample(
-        image.connected_components,
-        _VALUES,
-        variants=[
-            *({"images": tf.cast(_VALUES, dtype)} for dtype in ("int8", "uint16", "int64")),
-            {"images": _LARGE, "connectivity": 8},
-            {"images": _spiral()},
-            {"images": tf.stack([_spiral()[::-1, ::-1], 1 - _spiral()]), "connectivity": 8},
-        ],
-        bad=[
-            _TOO_FEW_DIMS,
-            ({"images": tf.zeros([5, 7])}, "images are float32, expected bool or an integer"),
-            *(({"connectivity": x}, f"connectivity is {x!r}, expected 4 or 8") for x in (6, True, "4", None)),
-        ],
-    ),
-    "image.connected_components (8 neighbors)": sample(image.connected_components, _MASK, kwargs={"connectivity": 8}),
-    "image.connected_components (one plane)": sample(image.connected_components, _VALUES[0]),
-}
-
-# Sampling. Places, in pixels, are away from whole ones, where gradients have kinks.
 seed("image.grid_sample")
 _FEATURES = normal(2, 4, 5, 3)
 _NCHW = tf.transpose(_FEATURES, [0, 3, 1, 2])
@@ -104,7 +33,7 @@ _LONG_IN_ONNX = "it has no sides beyond 2^23"
 _FAR_IN_ONNX = "it reflects and wraps places of 1e9 otherwise"
 # 16 bits round places.
 _OF_PLACES = {"fixed_dtype": 1, "onnx": ("GridSample", 16)}
-SAMPLES |= {
+SAMPLES = {
     "image.grid_sample": sample(
         image.grid_sample,
         _FEATURES,
@@ -213,49 +142,5 @@ SAMPLES |= {
             ({"order": 3}, "order is 3, expected 0 or 1"),
         ],
         onnx="ONNX draws other random numbers",
-    ),
-    "image.correlation_cost": sample(
-        image.correlation_cost,
-        normal(2, 4, 5, 3),
-        normal(2, 4, 5, 3),
-        kwargs={"max_displacement": 2, "padding": 2},
-        variants=[
-            {"max_displacement": 0, "padding": 0},
-            {"max_displacement": 1, "kernel_size": 3, "stride_1": 4, "padding": 7},
-            {"max_displacement": 3, "kernel_size": 3, "stride_1": 2, "stride_2": 2, "padding": 4},
-            {"stride_1": 3, "padding": 3},
-        ],
-        bad=[
-            ({"max_displacement": -1}, r"max_displacement is -1, expected an int in \[0, 1048576\]"),
-            ({"kernel_size": 2}, r"kernel_size is 2, expected .* and odd"),
-            ({"stride_1": 0}, "stride_1 is 0"),
-            ({"stride_2": 1.0}, "stride_2 is 1.0"),
-            ({"padding": -1}, "padding is -1"),
-            ({"data_format": "CHWN"}, "data_format is 'CHWN'"),
-            (
-                {"max_displacement": 5},
-                r"features are \[2,4,5,3\], too small for max_displacement 5: .* 7 with",
-            ),
-            ({"features_b": tf.zeros([2, 4, 5, 4])}, "features_b must have features_a's shape"),
-            ({"features_b": tf.zeros([1, 4, 5, 3])}, "features_b must have features_a's shape"),
-            (
-                {"features_b": tf.zeros([2, 4, 5, 3], tf.float64)},
-                "features_b are float64, expected features_a's float32",
-            ),
-            ({"features_a": tf.zeros([4, 5, 3])}, "features_a must be 4-D"),
-            ({"features_a": tf.zeros([4, 5, 3]), "data_format": "NCHW"}, r"features_a must be \[N, C, H, W\]"),
-            ({"features_a": tf.zeros([2, 4, 5, 3], tf.int32)}, "features_a are int32"),
-        ],
-        second_order=True,
-    ),
-    "image.correlation_cost (NCHW, windows, strides)": sample(
-        image.correlation_cost,
-        normal(2, 3, 4, 5),
-        normal(2, 3, 4, 5),
-        kwargs={
-            **{"max_displacement": 3, "kernel_size": 3, "stride_1": 2, "stride_2": 2},
-            **{"padding": 4, "data_format": "NCHW"},
-        },
-        skip=IN_ANOTHER_SAMPLE,
     ),
 }

@@ -1,7 +1,4 @@
-"""What functions of keras-hub compute, by ops of this package: for the switch.
-
-Each takes the original and its arguments, and returns Original(reason) where they do not fit.
-"""
+"""Functions of keras-hub's models for detection."""
 
 import numpy as np
 import tensorflow as tf
@@ -9,10 +6,15 @@ import tensorflow as tf
 from tensorflow_ops.core.python import arguments
 from tensorflow_ops.detection.python.ops import assignment
 from tensorflow_ops.detection.python.ops.roi_align import roi_align as fused_roi_align
-from tensorflow_ops.layers.python.original import Original
+from tensorflow_ops.layers.python.switch.served import Original, served
 from tensorflow_ops.nn.python.ops import deformable_attention
 
 
+@served(
+    "multi_scale_deformable_attention_v2",
+    "keras_hub.d_fine.d_fine_attention:DFineMultiscaleDeformableAttention",
+    "ms_deformable_attn_core",
+)
 def multi_scale_deformable_attention(
     original,
     value,
@@ -40,6 +42,7 @@ def multi_scale_deformable_attention(
     )
 
 
+@served("roi_align", "keras_hub.sam3.sam3_geometry_encoder")
 def roi_align(original, feature_maps, rois, output_size, height, width, hidden_dim, spatial_scale=1.0, aligned=False):
     del original, height, width, hidden_dim
     features, rois = map(tf.convert_to_tensor, (feature_maps, rois))
@@ -55,6 +58,7 @@ def roi_align(original, feature_maps, rois, output_size, height, width, hidden_d
     )
 
 
+@served("hungarian_assignment", "keras_hub.d_fine.d_fine_loss")
 def hungarian_assignment(original, cost_matrix, num_queries):
     del original
     costs = tf.convert_to_tensor(cost_matrix)

@@ -1,16 +1,13 @@
-"""What layers of Keras compute with weights of 8 and 4 bits, by quantized_matmul: methods for the switch.
+"""Layers of Keras with weights of 8 and 4 bits."""
 
-Each takes the original method, the layer, and the method's arguments, and returns Original(reason) where it does not
-fit.
-"""
-
+import functools
 import inspect
 
 import keras
 import tensorflow as tf
 
 from tensorflow_ops.core.python import arguments
-from tensorflow_ops.layers.python.original import Original
+from tensorflow_ops.layers.python.switch.served import Original, served
 from tensorflow_ops.nn.python.ops.quantized_matmul import quantized_matmul
 
 
@@ -23,6 +20,17 @@ def _misfit(layer, inputs):
     if inputs.shape.rank is None:
         return Original("an unknown rank")
     return None if inputs.dtype in arguments.FLOAT_DTYPES else Original(f"{inputs.dtype.name} inputs")
+
+
+def _served(layer, *modes):
+    """Registers the decorated function, whose first argument is a mode, for methods of a layer."""
+
+    def register(function):
+        for mode in modes:
+            served("quantized_matmul", f"layers.{layer}", f"_{mode}_call")(functools.partial(function, mode))
+        return function
+
+    return register
 
 
 # Since Keras 3.13, layers tell the quantizer their axes; ReversibleEmbedding does not.
@@ -117,18 +125,14 @@ def _product(layer, mode, inputs, options):
     return tf.cast(outputs, inputs.dtype)
 
 
-def dense(mode):
-    """Returns the method of a keras.layers.Dense of "int8", "int4", "gptq" or "awq"."""
-
-    def call(original, layer, inputs, training=None):
-        del original, training
-        inputs = tf.convert_to_tensor(inputs)
-        options = _weights(layer, mode, inputs)
-        if isinstance(options, Original):
-            return options
-        return _finished(layer, _product(layer, mode, inputs, options))
-
-    return call
+@_served("Dense", "int8", "int4", "gptq", "awq")
+def _dense(mode, original, layer, inputs, training=None):
+    del original, training
+    inputs = tf.convert_to_tensor(inputs)
+    options = _weights(layer, mode, inputs)
+    if isinstance(options, Original):
+        return options
+    return _finished(layer, _product(layer, mode, inputs, options))
 
 
 def _summed_axes(equation):
@@ -140,76 +144,69 @@ def _summed_axes(equation):
     return 0
 
 
-def einsum_dense(mode):
-    """Returns the method of a keras.layers.EinsumDense of "int8", "int4", "gptq" or "awq"."""
-
-    def call(original, layer, inputs, training=None):
-        del original, training
-        inputs = tf.convert_to_tensor(inputs)
-        count = _summed_axes(layer.equation)
-        if not count:
-            return Original("an equation that is no product of flattened matrices")
-        options = _weights(layer, mode, inputs, count)
-        if isinstance(options, Original):
-            return options
-        shape = tuple(getattr(layer, "original_kernel_shape", None) or layer._kernel.shape)
-        if options.get("packed_axis") == 0:
-            if count > 1 or layer._int4_pack_axis != 0:
-                return Original("int4 that sums two axes")
-            shape = (layer._orig_length_along_pack_axis, *layer._kernel.shape[1:])
-        elif mode in ("gptq", "awq") and layer.g_idx.shape[0] != _size(shape[:count]):
-            return Original("other axes of rows")
-        if mode == "int8" or options.get("packed_axis") == 0:
-            kernel = tf.convert_to_tensor(options["kernel"])
-            rows = _size(kernel.shape[:count])
-            options["kernel"] = tf.reshape(kernel, [rows, _size(shape[count:])])
-        batch = tf.shape(inputs)[:-count]
-        flat = inputs if count == 1 else tf.reshape(inputs, tf.concat([batch, [_size(shape[:count])]], 0))
-        outputs = _product(layer, mode, flat, options)
-        outputs = tf.reshape(outputs, tf.concat([batch, shape[count:]], 0))
-        outputs.set_shape(inputs.shape[:-count].concatenate(shape[count:]))
-        return _finished(layer, outputs)
-
-    return call
+@_served("EinsumDense", "int8", "int4", "gptq", "awq")
+def _einsum_dense(mode, original, layer, inputs, training=None):
+    del original, training
+    inputs = tf.convert_to_tensor(inputs)
+    count = _summed_axes(layer.equation)
+    if not count:
+        return Original("an equation that is no product of flattened matrices")
+    options = _weights(layer, mode, inputs, count)
+    if isinstance(options, Original):
+        return options
+    shape = tuple(getattr(layer, "original_kernel_shape", None) or layer._kernel.shape)
+    if options.get("packed_axis") == 0:
+        if count > 1 or layer._int4_pack_axis != 0:
+            return Original("int4 that sums two axes")
+        shape = (layer._orig_length_along_pack_axis, *layer._kernel.shape[1:])
+    elif mode in ("gptq", "awq") and layer.g_idx.shape[0] != _size(shape[:count]):
+        return Original("other axes of rows")
+    if mode == "int8" or options.get("packed_axis") == 0:
+        kernel = tf.convert_to_tensor(options["kernel"])
+        rows = _size(kernel.shape[:count])
+        options["kernel"] = tf.reshape(kernel, [rows, _size(shape[count:])])
+    batch = tf.shape(inputs)[:-count]
+    flat = inputs if count == 1 else tf.reshape(inputs, tf.concat([batch, [_size(shape[:count])]], 0))
+    outputs = _product(layer, mode, flat, options)
+    outputs = tf.reshape(outputs, tf.concat([batch, shape[count:]], 0))
+    outputs.set_shape(inputs.shape[:-count].concatenate(shape[count:]))
+    return _finished(layer, outputs)
 
 
 def _size(shape):
     return int(tf.TensorShape(shape).num_elements())
 
 
-def reversible_embedding(mode):
-    """Returns the method of a keras.layers.ReversibleEmbedding of "int8" or "int4", for the reverse direction."""
-
-    def call(original, layer, inputs, reverse=False):
-        del original
-        if not reverse:
-            return Original("")  # a lookup
-        inputs = tf.convert_to_tensor(inputs)
-        rounding = _misfit(layer, inputs) or _rounding(layer, inputs.shape.rank, call_has_axes=False)
-        if isinstance(rounding, Original):
-            return rounding
-        prefix = "embeddings" if layer.tie_weights else "reverse_embeddings"
-        kernel = layer._embeddings if layer.tie_weights else layer.reverse_embeddings
-        scale = getattr(layer, f"{prefix}_scale")
-        options = {"transposed": layer.tie_weights, "activation_bits": rounding}
-        block_size = getattr(layer, "_int4_block_size", None)
-        is_grouped = mode == "int4" and block_size not in (None, -1)
-        # Keras does not cast the inputs: its result has the widest of these dtypes.
-        own, *dtypes = inputs.dtype.name, layer.compute_dtype, tf.convert_to_tensor(scale).dtype.name
-        dtype = keras.backend.result_type(*dtypes, *([own] if rounding or is_grouped else []))
-        wide = keras.backend.result_type(own, dtype)
-        if rounding and wide != own:
-            return Original(f"{own} inputs of a {dtype} result")
-        inputs = tf.cast(inputs, wide)
-        if mode == "int4":
-            options.update(bits=4, packed_axis=1 if layer.tie_weights else 0)
-        if is_grouped:
-            options.update(scale=scale, zero=getattr(layer, f"{prefix}_zero"), block_size=block_size)
-        else:
-            options["scale"] = _reciprocal(scale)
-        logits = tf.cast(quantized_matmul(inputs, kernel, **options), dtype)
-        if layer.logit_soft_cap is not None:
-            logits = keras.ops.tanh(logits / layer.logit_soft_cap) * layer.logit_soft_cap
-        return logits
-
-    return call
+@_served("ReversibleEmbedding", "int8", "int4")
+def _reversible_embedding(mode, original, layer, inputs, reverse=False):
+    """Of the reverse direction."""
+    del original
+    if not reverse:
+        return Original("")  # a lookup
+    inputs = tf.convert_to_tensor(inputs)
+    rounding = _misfit(layer, inputs) or _rounding(layer, inputs.shape.rank, call_has_axes=False)
+    if isinstance(rounding, Original):
+        return rounding
+    prefix = "embeddings" if layer.tie_weights else "reverse_embeddings"
+    kernel = layer._embeddings if layer.tie_weights else layer.reverse_embeddings
+    scale = getattr(layer, f"{prefix}_scale")
+    options = {"transposed": layer.tie_weights, "activation_bits": rounding}
+    block_size = getattr(layer, "_int4_block_size", None)
+    is_grouped = mode == "int4" and block_size not in (None, -1)
+    # Keras does not cast the inputs: its result has the widest of these dtypes.
+    own, *dtypes = inputs.dtype.name, layer.compute_dtype, tf.convert_to_tensor(scale).dtype.name
+    dtype = keras.backend.result_type(*dtypes, *([own] if rounding or is_grouped else []))
+    wide = keras.backend.result_type(own, dtype)
+    if rounding and wide != own:
+        return Original(f"{own} inputs of a {dtype} result")
+    inputs = tf.cast(inputs, wide)
+    if mode == "int4":
+        options.update(bits=4, packed_axis=1 if layer.tie_weights else 0)
+    if is_grouped:
+        options.update(scale=scale, zero=getattr(layer, f"{prefix}_zero"), block_size=block_size)
+    else:
+        options["scale"] = _reciprocal(scale)
+    logits = tf.cast(quantized_matmul(inputs, kernel, **options), dtype)
+    if layer.logit_soft_cap is not None:
+        logits = keras.ops.tanh(logits / layer.logit_soft_cap) * layer.logit_soft_cap
+    return logits
