@@ -416,7 +416,7 @@ def whole_numbers(name: str, tensor: tf.Tensor, dtype: tf.DType, on_gpu: bool = 
         if np.all(is_valid(values, np.floor)[0]):
             return tf.cast(tensor, dtype)
 
-    def wide(tensor):
+    def wide(tensor: tf.Tensor) -> tf.Tensor:
         return tf.cast(tensor, tf.float64) if given.is_floating else tensor
 
     tensor = checked(name, tensor, is_valid(wide(tensor), tf.floor)[0], _range_text(dtype), on_gpu)
