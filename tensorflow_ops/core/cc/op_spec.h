@@ -128,8 +128,8 @@ class ShapeVisitor : public FallibleVisitor {
   void Size(const std::string& name, int64_t* size) {
     *size = name == "..." ? -1 : c_->Value(dims_[name]);
   }
-  template <typename Value>
-  void Option(const char* name, Value, Value* value) {
+  template <typename Default, typename Value>
+  void Option(const char* name, Default, Value* value) {
     Ok(c_->GetAttr(name, value));
   }
   void Option(const char*, double*) {}
@@ -183,8 +183,8 @@ class OptionsVisitor : public FallibleVisitor {
       Ok(CheckValueType(ctx_, value_));
     }
   }
-  template <typename Value>
-  void Option(const char* name, Value, Value* value) {
+  template <typename Default, typename Value>
+  void Option(const char* name, Default, Value* value) {
     Ok(ctx_->GetAttr(name, value));
   }
   void Option(const char* name, double* number) {
@@ -313,7 +313,7 @@ class DescribedKernel : public OpKernel {
   TFO_DEFINE_OP(op, Args, "{half, bfloat16, float, double}")
 #define TFO_WIDE_OP(op, Args) TFO_DEFINE_OP(op, Args, "{float, double}")
 
-#define TFO_DESCRIBED_KERNEL(Args, run)                                   \
+#define TFO_DESCRIBED_KERNEL(Args, ...)                                   \
   template <typename Device, typename T>                                  \
   class Args##Kernel                                                      \
       : public ::tfo::DescribedKernel<Args<T>, ::tfo::Accumulator<T>> {   \
@@ -325,14 +325,14 @@ class DescribedKernel : public OpKernel {
     absl::Status Run([[maybe_unused]] ::tensorflow::OpKernelContext* ctx, \
                      Args<T>& args) const override {                      \
       [[maybe_unused]] const Device device = GetDevice<Device>(ctx);      \
-      return ToStatus(run);                                               \
+      return ToStatus(__VA_ARGS__);                                       \
     }                                                                     \
   }
-#define TFO_OP_KERNELS(op, Args, run) \
-  TFO_DESCRIBED_KERNEL(Args, run);    \
+#define TFO_OP_KERNELS(op, Args, ...)      \
+  TFO_DESCRIBED_KERNEL(Args, __VA_ARGS__); \
   TFO_REGISTER_KERNELS(op, Args##Kernel, )
-#define TFO_WIDE_OP_KERNELS(op, Args, run) \
-  TFO_DESCRIBED_KERNEL(Args, run);         \
+#define TFO_WIDE_OP_KERNELS(op, Args, ...) \
+  TFO_DESCRIBED_KERNEL(Args, __VA_ARGS__); \
   TFO_REGISTER_WIDE_KERNELS(op, Args##Kernel, )
 
 #endif  // TENSORFLOW_OPS_CORE_CC_OP_SPEC_H_
