@@ -28,11 +28,13 @@ absl::Status NamedDims::Read(const std::string& text, Shape shape) {
   int first = 0;
   if (rank > 0 && dims[0] == "...") {
     first = 1;
+    Shape known;
+    TF_RETURN_IF_ERROR(Make(text, &known));
     TF_RETURN_IF_ERROR(
         Expect(text, c_->WithRankAtLeast(shape, rank - 1, &shape)));
-    Shape rows = shape;
-    if (rank > 1) TF_RETURN_IF_ERROR(c_->Subshape(shape, 0, 1 - rank, &rows));
-    TF_RETURN_IF_ERROR(Expect(text, c_->Merge(rows_, rows, &rows_)));
+    TF_RETURN_IF_ERROR(Expect(text, c_->Merge(known, shape, &shape)));
+    rows_ = shape;
+    if (rank > 1) TF_RETURN_IF_ERROR(c_->Subshape(shape, 0, 1 - rank, &rows_));
     if (!c_->RankKnown(shape)) return absl::OkStatus();
   } else {
     TF_RETURN_IF_ERROR(Expect(text, c_->WithRank(shape, rank, &shape)));
