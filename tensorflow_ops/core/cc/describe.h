@@ -23,7 +23,8 @@
 //   Size           of a dim that inputs above have; of "...", the number of
 //                  rows
 //   Types          where the attrs of dtypes stand among the others
-//   Option         an attr: bool, int or, as a list of floats, double
+//   Option         an attr: bool, int64_t, float or, without a default, double,
+//                  which is a list of floats
 //   Enum           an attr: a word, which a table of pairs gives a value
 //   Check          a condition on sizes and options, and the error's parts; an
 //                  unknown size is -1

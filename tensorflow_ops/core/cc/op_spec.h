@@ -9,7 +9,8 @@
 //
 // registers OpKernels, which fill in `args`, then evaluate the expression, an
 // Error or a status, with `ctx`, `device` and `args`. TFO_WIDE_OP and
-// TFO_WIDE_OP_KERNELS are for float and double only.
+// TFO_WIDE_OP_KERNELS are for float and double only, TFO_OP_CPU_KERNELS for an
+// op without CUDA kernels.
 #ifndef TENSORFLOW_OPS_CORE_CC_OP_SPEC_H_
 #define TENSORFLOW_OPS_CORE_CC_OP_SPEC_H_
 
@@ -55,6 +56,9 @@ class DefinitionVisitor : public ArgsVisitor {
   }
   void Option(const char* name, int64_t default_value, int64_t*) {
     op_.Attr(absl::StrCat(name, ": int = ", default_value));
+  }
+  void Option(const char* name, float default_value, float*) {
+    op_.Attr(absl::StrCat(name, ": float = ", default_value));
   }
   void Option(const char* name, double*) {
     op_.Attr(absl::StrCat(name, ": list(float) = []"));
@@ -331,6 +335,9 @@ class DescribedKernel : public OpKernel {
 #define TFO_OP_KERNELS(op, Args, ...)      \
   TFO_DESCRIBED_KERNEL(Args, __VA_ARGS__); \
   TFO_REGISTER_KERNELS(op, Args##Kernel, )
+#define TFO_OP_CPU_KERNELS(op, Args, ...)  \
+  TFO_DESCRIBED_KERNEL(Args, __VA_ARGS__); \
+  TFO_REGISTER_CPU_KERNELS(op, Args##Kernel, )
 #define TFO_WIDE_OP_KERNELS(op, Args, ...) \
   TFO_DESCRIBED_KERNEL(Args, __VA_ARGS__); \
   TFO_REGISTER_WIDE_KERNELS(op, Args##Kernel, )
