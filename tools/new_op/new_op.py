@@ -42,7 +42,7 @@ _CPU_ONLY = (
     (r"gpu_testing\.h", "testing.h"),
     (r"testing::GpuVector", "std::vector"),
     (r"RandomOnGpu", "RandomValues"),
-    (r"TFO_REGISTER_(ANY_DTYPE_)?KERNELS", r"TFO_REGISTER_\1CPU_KERNELS"),
+    (r"TFO_(OP|REGISTER_ANY_DTYPE)_KERNELS", r"TFO_\1_CPU_KERNELS"),
 )
 # Names that the generated Python files already use.
 _RESERVED = frozenset("arguments autograph composition gradients harness np ops sample tf tfo tutorial".split())

@@ -26,7 +26,7 @@ _FILES = {
     f"{_LIVING}cc/kernels/hinge_loss/hinge_loss.h": "#ifndef TENSORFLOW_OPS_TUTORIAL_CC_HINGE_LOSS_H_\n"
     "Error HingeLoss(const Cpu& cpu);\ntemplate <typename T>\nError HingeLoss(const Gpu& gpu,\n    int n);\n",
     f"{_LIVING}cc/kernels/hinge_loss/hinge_loss_gpu.cu.cc": "",
-    f"{_LIVING}cc/kernels/hinge_loss/hinge_loss_op.cc": 'TFO_REGISTER_KERNELS("HingeLoss", HingeLossOp);\n',
+    f"{_LIVING}cc/kernels/hinge_loss/hinge_loss_op.cc": 'TFO_OP_KERNELS("HingeLoss", HingeLossArgs);\n',
     f"{_LIVING}cc/kernels/hinge_loss/hinge_loss_test.cc": '#include "core/cc/gpu_testing.h"\n\n'
     "TFO_TEST(HingeLoss, Cpu) {\n  testing::GpuVector<int> x;\n}\n\nTFO_CUDA_TEST(HingeLoss, Gpu) {\n  R();\n}\n\n}\n",
     f"{_LIVING}python/ops/hinge_loss.py": ">>> tfo.tutorial.hinge_loss(1)\nops.tensorflow_ops_hinge_loss()\n",
@@ -50,7 +50,7 @@ class RepositoryTest(parameterized.TestCase):
         self.assertLen(new, 7)
         kernels = "pool/cc/kernels/crop_pool/crop_pool"
         self.assertStartsWith(self.read(f"{kernels}.h"), "#ifndef TENSORFLOW_OPS_POOL_CC_CROP_POOL_H_\nError CropPool(")
-        self.assertIn('KERNELS("CropPool", CropPoolOp)', self.read(f"{kernels}_op.cc"))
+        self.assertIn('KERNELS("CropPool", CropPoolArgs)', self.read(f"{kernels}_op.cc"))
         self.assertEqual(
             self.read("pool/python/ops/crop_pool.py"), ">>> tfo.pool.crop_pool(1)\nops.tensorflow_ops_crop_pool()\n"
         )
@@ -61,7 +61,7 @@ class RepositoryTest(parameterized.TestCase):
         self.assertLen(new, 6)
         kernels = "pool/cc/kernels/crop_pool/crop_pool"
         self.assertEndsWith(self.read(f"{kernels}.h"), "H_\nError CropPool(const Cpu& cpu);\n")
-        self.assertEqual(self.read(f"{kernels}_op.cc"), 'TFO_REGISTER_CPU_KERNELS("CropPool", CropPoolOp);\n')
+        self.assertEqual(self.read(f"{kernels}_op.cc"), 'TFO_OP_CPU_KERNELS("CropPool", CropPoolArgs);\n')
         test = '#include "core/cc/testing.h"\n\nTFO_TEST(CropPool, Cpu) {\n  std::vector<int> x;\n}\n\n}\n'
         self.assertEqual(self.read(f"{kernels}_test.cc"), test)
 

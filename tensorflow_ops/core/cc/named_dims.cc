@@ -1,36 +1,6 @@
 #include "tensorflow_ops/core/cc/named_dims.h"
 
-#include <cstdlib>
-
 namespace tfo {
-
-using ::tensorflow::shape_inference::ShapeHandle;
-
-namespace {
-
-// The dims in a text's first brackets.
-std::vector<std::string> DimsOf(const std::string& text) {
-  std::vector<std::string> dims;
-  size_t begin = text.find('[');
-  if (begin == std::string::npos) return dims;
-  while (text[begin] != ']') {
-    const size_t first = text.find_first_not_of(' ', begin + 1);
-    begin = text.find_first_of(",]", first);
-    dims.push_back(text.substr(first, begin - first));
-  }
-  return dims;
-}
-
-// Splits "labels + 1" into a name and a number.
-std::pair<std::string, int64_t> Terms(const std::string& dim) {
-  const size_t plus = dim.find(" + ");
-  if (plus == std::string::npos) return {dim, 0};
-  return {dim.substr(0, plus), std::atoi(dim.c_str() + plus + 3)};
-}
-
-bool IsNumber(const std::string& dim) { return dim[0] >= '0' && dim[0] <= '9'; }
-
-}  // namespace
 
 NamedDims::Dim& NamedDims::operator[](const std::string& name) {
   for (auto& [known, size] : sizes_) {
@@ -52,30 +22,57 @@ absl::Status NamedDims::Merge(const std::string& dim, Dim found) {
   return c_->Subtract(size, more, &(*this)[name]);
 }
 
-absl::Status NamedDims::ReadShape(const std::string& text, ShapeHandle shape) {
+absl::Status NamedDims::Read(const std::string& text, Shape shape) {
   const std::vector<std::string> dims = DimsOf(text);
   const int rank = dims.size();
-  TF_RETURN_IF_ERROR(Expect(text, c_->WithRank(shape, rank, &shape)));
-  for (int i = 0; i < rank; ++i) {
-    TF_RETURN_IF_ERROR(Expect(text, Merge(dims[i], c_->Dim(shape, i))));
+  int first = 0;
+  if (rank > 0 && dims[0] == "...") {
+    first = 1;
+    Shape known;
+    TF_RETURN_IF_ERROR(Make(text, &known));
+    TF_RETURN_IF_ERROR(
+        Expect(text, c_->WithRankAtLeast(shape, rank - 1, &shape)));
+    TF_RETURN_IF_ERROR(Expect(text, c_->Merge(known, shape, &shape)));
+    rows_ = shape;
+    if (rank > 1) TF_RETURN_IF_ERROR(c_->Subshape(shape, 0, 1 - rank, &rows_));
+    if (!c_->RankKnown(shape)) return absl::OkStatus();
+  } else {
+    TF_RETURN_IF_ERROR(Expect(text, c_->WithRank(shape, rank, &shape)));
+  }
+  for (int i = first; i < rank; ++i) {
+    TF_RETURN_IF_ERROR(Expect(text, Merge(dims[i], c_->Dim(shape, i - rank))));
   }
   return absl::OkStatus();
+}
+
+absl::Status NamedDims::Make(const std::string& text, Shape* shape) {
+  std::vector<Dim> sizes;
+  Shape rows = c_->Scalar();
+  for (const std::string& dim : DimsOf(text)) {
+    if (dim == "...") {
+      rows = rows_;
+      continue;
+    }
+    const auto& [name, more] = Terms(dim);
+    TF_RETURN_IF_ERROR(c_->Add((*this)[name], more, &sizes.emplace_back()));
+  }
+  return c_->Concatenate(rows, c_->MakeShape(sizes), shape);
 }
 
 absl::Status NamedDims::Read(int first,
                              std::initializer_list<std::string> texts) {
   for (const std::string& text : texts) {
-    TF_RETURN_IF_ERROR(ReadShape(text, c_->input(first++)));
+    TF_RETURN_IF_ERROR(Read(text, c_->input(first++)));
   }
   return absl::OkStatus();
 }
 
 absl::Status NamedDims::ReadOptional(std::initializer_list<std::string> texts) {
   for (const std::string& text : texts) {
-    std::optional<ShapeHandle> shape;
+    std::optional<Shape> shape;
     TF_RETURN_IF_ERROR(
         OptionalInput(c_, text.substr(0, text.find(' ')), &shape));
-    if (shape.has_value()) TF_RETURN_IF_ERROR(ReadShape(text, *shape));
+    if (shape.has_value()) TF_RETURN_IF_ERROR(Read(text, *shape));
   }
   return absl::OkStatus();
 }
@@ -83,12 +80,9 @@ absl::Status NamedDims::ReadOptional(std::initializer_list<std::string> texts) {
 absl::Status NamedDims::Write(std::initializer_list<std::string> texts) {
   int output = 0;
   for (const std::string& text : texts) {
-    std::vector<Dim> sizes;
-    for (const std::string& dim : DimsOf(text)) {
-      const auto& [name, more] = Terms(dim);
-      TF_RETURN_IF_ERROR(c_->Add((*this)[name], more, &sizes.emplace_back()));
-    }
-    c_->set_output(output++, c_->MakeShape(sizes));
+    Shape shape;
+    TF_RETURN_IF_ERROR(Make(text, &shape));
+    c_->set_output(output++, shape);
   }
   return absl::OkStatus();
 }

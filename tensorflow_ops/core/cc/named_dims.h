@@ -9,22 +9,27 @@
 #include <vector>
 
 #include "tensorflow/core/framework/shape_inference.h"
+#include "tensorflow_ops/core/cc/describe.h"
 #include "tensorflow_ops/core/cc/op_util.h"
 
 namespace tfo {
 
-// A text has dims in its first brackets; without brackets it is of a scalar. A
-// dim is a name, which stands for one size in all texts, such as `labels`; a
-// name and a number, `labels + 1`; or a number.
+// describe.h says what a text is.
 class NamedDims {
  public:
   using Context = ::tensorflow::shape_inference::InferenceContext;
   using Dim = ::tensorflow::shape_inference::DimensionHandle;
+  using Shape = ::tensorflow::shape_inference::ShapeHandle;
 
   explicit NamedDims(Context* c) : c_(c) {}
 
-  // The inputs from `first` on must have the shapes of the texts, as in "labels
-  // must be [batch, labels]". A text begins the error.
+  // A shape must be that of the text, as in "labels must be [batch, labels]".
+  // The text begins the error.
+  absl::Status Read(const std::string& text, Shape shape);
+  // The shape of a text.
+  absl::Status Make(const std::string& text, Shape* shape);
+
+  // The inputs from `first` on must have the shapes of the texts.
   absl::Status Read(int first, std::initializer_list<std::string> texts);
 
   // A text's first word names an input list, which must be empty or have one
@@ -39,10 +44,9 @@ class NamedDims {
 
  private:
   absl::Status Merge(const std::string& dim, Dim found);
-  absl::Status ReadShape(const std::string& text,
-                         ::tensorflow::shape_inference::ShapeHandle shape);
 
   Context* const c_;
+  Shape rows_ = c_->UnknownShape();  // of `...`
   std::vector<std::pair<std::string, Dim>> sizes_;
 };
 

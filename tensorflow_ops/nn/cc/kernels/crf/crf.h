@@ -20,43 +20,88 @@ namespace tfo {
 template <typename T>
 struct CrfScores {
   using Value = Accumulator<T>;
-  int64_t batch, frames, tags;  // at least one tag
-  const T* logits;              // [batch, frames, tags]
-  const Value* transitions;     // [tags, tags], from row to column
-  IndexArray lengths;           // [batch], in [0, frames]
+  int64_t batch, frames, tags;
+  const T* logits;
+  const Value* transitions;  // from row to column
+  IndexArray lengths;        // in [0, frames]
 };
+
+template <typename T, typename V>
+void DescribeScores(CrfScores<T>& s, V& v) {
+  v.In("logits", "[batch, frames, tags]", &s.logits);
+  v.In("transitions", "[tags, tags]", &s.transitions);
+  v.In("lengths", "[batch]", &s.lengths, "Tlengths");
+  v.Types("T", "Tvalue", "Tlengths");
+  v.Size("batch", &s.batch);
+  v.Size("frames", &s.frames);
+  v.Size("tags", &s.tags);
+  v.Check(s.tags != 0, "logits must have at least one tag");
+}
 
 template <typename T>
 struct CrfLikelihoodArgs {
   CrfScores<T> scores;
-  IndexArray labels;               // [batch, frames]
-  Accumulator<T>* log_likelihood;  // [batch]
+  IndexArray labels;
+  Accumulator<T>* log_likelihood;
 };
+
+template <typename T, typename V>
+void Describe(CrfLikelihoodArgs<T>& a, V& v) {
+  v.In("labels", "[batch, frames]", &a.labels, "Tlabels");
+  DescribeScores(a.scores, v);
+  v.Types("Tlabels");
+  v.Out("log_likelihood", "[batch]", &a.log_likelihood);
+}
 
 template <typename T>
 struct CrfLikelihoodGradArgs {
   CrfScores<T> scores;
   IndexArray labels;
-  const Accumulator<T>* d;        // [batch]
-  T* d_logits;                    // [batch, frames, tags]
-  Accumulator<T>* d_transitions;  // [tags, tags]
+  const Accumulator<T>* d;
+  T* d_logits;
+  Accumulator<T>* d_transitions;
 };
+
+template <typename T, typename V>
+void Describe(CrfLikelihoodGradArgs<T>& a, V& v) {
+  v.In("labels", "[batch, frames]", &a.labels, "Tlabels");
+  DescribeScores(a.scores, v);
+  v.Types("Tlabels");
+  v.In("d_log_likelihood", "[batch]", &a.d);
+  v.Out("d_logits", "[batch, frames, tags]", &a.d_logits);
+  v.Out("d_transitions", "[tags, tags]", &a.d_transitions);
+}
 
 // The probability of each tag at each frame; 0 beyond the length.
 template <typename T>
 struct CrfMarginalsArgs {
   CrfScores<T> scores;
-  Accumulator<T>* marginals;  // [batch, frames, tags]
+  Accumulator<T>* marginals;
 };
+
+template <typename T, typename V>
+void Describe(CrfMarginalsArgs<T>& a, V& v) {
+  DescribeScores(a.scores, v);
+  v.Out("marginals", "[batch, frames, tags]", &a.marginals);
+}
 
 // The sequence with the largest score. Ties go to the lowest tag at the end,
 // then to the lowest tag in each step back. NaN counts as -inf.
 template <typename T>
 struct CrfDecodeArgs {
   CrfScores<T> scores;
-  int32_t* labels;       // [batch, frames]; 0 beyond the length
-  Accumulator<T>* best;  // [batch], the scores
+  int32_t* labels;  // 0 beyond the length
+  Accumulator<T>* best;
 };
+
+template <typename T, typename V>
+void Describe(CrfDecodeArgs<T>& a, V& v) {
+  DescribeScores(a.scores, v);
+  v.Check(a.scores.tags < int64_t{1} << 31, "logits have ", a.scores.tags,
+          " tags, expected below 2^31");
+  v.Out("labels", "[batch, frames]", &a.labels);
+  v.Out("scores", "[batch]", &a.best);
+}
 
 template <template <typename> class Args, typename T>
 Error RunCrf(const Cpu& cpu, const Args<T>& args);

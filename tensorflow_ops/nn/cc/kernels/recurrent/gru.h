@@ -17,28 +17,55 @@ struct GruSpec : RecurrentSpec {
   bool reset_after;
 };
 
-// T is float or double. The tensors of each unit are [.., units].
+template <typename V>
+void DescribeGru(GruSpec& s, V& v) {
+  DescribeRecurrence(s, v);
+  v.Option("reset_after", true, &s.reset_after);
+}
+
+// T is float or double.
 template <typename T>
 struct GruArgs : GruSpec {
-  const T* inputs;            // [batch, steps, 3, units]
-  const T* recurrent_kernel;  // [units, 3, units]
-  const T* bias;              // [2, 3, units]
-  const T* h0;                // [batch, units]
-  T* outputs;                 // [batch, steps, units]
-  T* h;                       // [batch, units], after the last step
-  // For the gradient. Of masked steps, both are 0.
-  T* gates;   // [batch, steps, 3, units]: z, r, g; may be the inputs
-  T* resets;  // [batch, steps, units]: g's y; without reset_after, r * h
+  const T *inputs, *recurrent_kernel, *bias, *h0;
+  T *outputs, *h, *gates, *resets;
 };
+
+template <typename T, typename V>
+void Describe(GruArgs<T>& a, V& v) {
+  v.In("gate_inputs", "[batch, steps, 3, units]", &a.inputs);
+  v.In("recurrent_kernel", "[units, 3, units]", &a.recurrent_kernel);
+  v.In("bias", "[2, 3, units]", &a.bias);
+  v.In("h0", "[batch, units]", &a.h0);
+  DescribeGru(a, v);
+  v.Out("outputs", "[batch, steps, units]", &a.outputs);
+  v.Out("h", "[batch, units]", &a.h);  // after the last step
+  // For the gradient: z, r, g, and g's y or, without reset_after, r * h; 0 in
+  // masked steps.
+  v.Out("gates", "[batch, steps, 3, units]", &a.gates, "gate_inputs");
+  v.Out("resets", "[batch, steps, units]", &a.resets);
+}
 
 template <typename T>
 struct GruGradArgs : GruSpec {
-  const T *gates, *recurrent_kernel, *h0, *outputs, *resets;
-  const T *d_outputs, *d_h;
-  T* d_inputs;     // [batch, steps, 3, units]; may be the gates
-  T* d_recurrent;  // [batch, steps, 3, units], to y
-  T* d_h0;         // [batch, units]
+  const T *gates, *recurrent_kernel, *h0, *outputs, *resets, *d_outputs, *d_h;
+  T *d_inputs, *d_recurrent, *d_h0;
 };
+
+template <typename T, typename V>
+void Describe(GruGradArgs<T>& a, V& v) {
+  v.In("gates", "[batch, steps, 3, units]", &a.gates);
+  v.In("recurrent_kernel", "[units, 3, units]", &a.recurrent_kernel);
+  v.In("h0", "[batch, units]", &a.h0);
+  v.In("outputs", "[batch, steps, units]", &a.outputs);
+  v.In("resets", "[batch, steps, units]", &a.resets);
+  v.In("d_outputs", "[batch, steps, units]", &a.d_outputs);
+  v.In("d_h", "[batch, units]", &a.d_h);
+  DescribeGru(a, v);
+  v.Out("d_gate_inputs", "[batch, steps, 3, units]", &a.d_inputs, "gates");
+  v.Out("d_recurrent_sums", "[batch, steps, 3, units]",
+        &a.d_recurrent);  // to y
+  v.Out("d_h0", "[batch, units]", &a.d_h0);
+}
 
 template <typename T>
 Error Gru(const Cpu& cpu, const GruArgs<T>& args);

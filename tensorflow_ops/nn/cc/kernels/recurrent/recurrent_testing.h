@@ -1,5 +1,5 @@
-// What the tests of recurrent layers share: activations in double, random
-// values, masks, sizes.
+// What the tests of recurrent layers share: activations in double, tensors,
+// sizes.
 #ifndef TENSORFLOW_OPS_NN_CC_KERNELS_RECURRENT_RECURRENT_TESTING_H_
 #define TENSORFLOW_OPS_NN_CC_KERNELS_RECURRENT_RECURRENT_TESTING_H_
 
@@ -8,15 +8,11 @@
 #include <cstdint>
 #include <random>
 
-#include "tensorflow_ops/core/cc/gpu_testing.h"
+#include "tensorflow_ops/core/cc/args_testing.h"
 #include "tensorflow_ops/nn/cc/kernels/recurrent/recurrent.h"
 
 namespace tfo {
 namespace testing {
-
-inline constexpr CellActivation kCellActivations[] = {
-    CellActivation::kTanh, CellActivation::kSigmoid, CellActivation::kRelu,
-    CellActivation::kLinear, CellActivation::kHardSigmoid};
 
 inline double Activate(CellActivation activation, double x) {
   switch (activation) {
@@ -50,15 +46,6 @@ inline double Slope(CellActivation activation, double x) {
   }
 }
 
-template <typename T>
-GpuVector<T> NormalValues(uint32_t seed, int64_t count, double scale) {
-  std::mt19937 engine(seed);
-  std::normal_distribution<double> normal(0, scale);
-  GpuVector<T> values(count);
-  for (T& value : values) value = static_cast<T>(normal(engine));
-  return values;
-}
-
 // Of booleans. The first examples have no step, all steps, and some.
 inline GpuVector<char> StepMask(int64_t batch, int64_t steps) {
   std::mt19937 engine(7);
@@ -68,6 +55,24 @@ inline GpuVector<char> StepMask(int64_t batch, int64_t steps) {
     kept.push_back(b == 1 || (b > 1 && engine() % 3 > 0));
   }
   return kept;
+}
+
+inline Tensors RecurrentTensors(int64_t batch, int64_t steps, int64_t units,
+                                bool has_mask, bool in_place) {
+  Tensors tensors({{"batch", batch}, {"steps", steps}, {"units", units}},
+                  in_place);
+  tensors.Scale("gate_inputs", 0.7);
+  tensors.Scale("recurrent_kernel", 0.5 / std::sqrt(units + 1.0));
+  tensors.Scale("bias", 0.3);
+  tensors.Scale("h0", 0.5);
+  tensors.Scale("c0", 0.5);
+  if (has_mask) tensors.Set("mask", StepMask(batch, steps));
+  return tensors;
+}
+
+inline Tensors BenchmarkTensors() {
+  return RecurrentTensors(BenchmarkSize(64), BenchmarkSize(100),
+                          BenchmarkSize(256), false, false);
 }
 
 // Calls check(batch, steps, units, in_place).

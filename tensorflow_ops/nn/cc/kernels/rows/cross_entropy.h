@@ -23,6 +23,16 @@ struct LabelLossOptions {
   bool log_prob = false;
 };
 
+template <typename V>
+void DescribeOptions(LabelLossOptions& o, V& v) {
+  v.Types("T", "Tvalue", "Tlabels");
+  v.Option("ignores", false, &o.ignores);
+  v.Option("ignore_index", 0, &o.ignore_index);
+  v.Option("label_smoothing", &o.label_smoothing);
+  v.Option("z_loss", &o.z_loss);
+  v.Option("log_prob", false, &o.log_prob);
+}
+
 // A label that is neither a class nor ignored makes its row NaN. The CPU also
 // reports the first such row.
 template <typename T>
@@ -35,10 +45,21 @@ struct LabelLossArgs {
   LabelLossOptions options;
   const T* logits;
   IndexArray labels;
-  Value* loss;  // [rows]
+  Value* loss;
   SoftmaxSums<Value> sums;
   int64_t* bad_row;  // in: rows; out: the first bad row. Null on a GPU.
 };
+
+template <typename T, typename V>
+void Describe(LabelLossArgs<T>& a, V& v) {
+  v.In("logits", "[..., classes]", &a.logits);
+  v.In("labels", kPerRow, &a.labels, "Tlabels");
+  DescribeOptions(a.options, v);
+  v.Out("loss", kPerRow, &a.loss);
+  v.Out("largest", kPerRow, &a.sums.largest);
+  v.Out("rest", kPerRow, &a.sums.rest);
+  DescribeLogitRows(a, v);
+}
 
 template <typename T>
 struct LabelLossGradArgs {
@@ -56,6 +77,18 @@ struct LabelLossGradArgs {
   int64_t* bad_row;
 };
 
+template <typename T, typename V>
+void Describe(LabelLossGradArgs<T>& a, V& v) {
+  v.In("logits", "[..., classes]", &a.logits);
+  v.In("labels", kPerRow, &a.labels, "Tlabels");
+  v.In("d_loss", kPerRow, &a.d_loss);
+  v.In("largest", kPerRow, &a.sums.largest);
+  v.In("rest", kPerRow, &a.sums.rest);
+  DescribeOptions(a.options, v);
+  v.Out("d_logits", "[..., classes]", &a.d_logits);
+  DescribeLogitRows(a, v);
+}
+
 template <typename T>
 struct CrossEntropyArgs {
   using Value = Accumulator<T>;
@@ -65,10 +98,23 @@ struct CrossEntropyArgs {
   int64_t rows, classes;
   double label_smoothing;
   const T *labels, *logits;
-  Value* loss;  // [rows]
+  Value* loss;
   SoftmaxSums<Value> sums;
-  Value* label_sum;  // [rows], of the smoothed labels
+  Value* label_sum;  // of the smoothed labels
 };
+
+template <typename T, typename V>
+void Describe(CrossEntropyArgs<T>& a, V& v) {
+  v.In("labels", "[..., classes]", &a.labels);
+  v.In("logits", "[..., classes], labels' shape", &a.logits);
+  v.Types("T", "Tvalue");
+  v.Option("label_smoothing", &a.label_smoothing);
+  v.Out("loss", kPerRow, &a.loss);
+  v.Out("largest", kPerRow, &a.sums.largest);
+  v.Out("rest", kPerRow, &a.sums.rest);
+  v.Out("label_sum", kPerRow, &a.label_sum);
+  DescribeLogitRows(a, v);
+}
 
 template <typename T>
 struct CrossEntropyGradArgs {
@@ -83,7 +129,25 @@ struct CrossEntropyGradArgs {
   SoftmaxSums<const Value> sums;
   const Value* label_sum;
   T *d_logits, *d_labels;  // null if not requested
+  bool to_labels = true;   // without it, d_labels is empty
 };
+
+template <typename T, typename V>
+void Describe(CrossEntropyGradArgs<T>& a, V& v) {
+  v.In("labels", "[..., classes]", &a.labels);
+  v.In("logits", "[..., classes], labels' shape", &a.logits);
+  v.In("d_loss", kPerRow, &a.d_loss);
+  v.In("largest", kPerRow, &a.sums.largest);
+  v.In("rest", kPerRow, &a.sums.rest);
+  v.In("label_sum", kPerRow, &a.label_sum);
+  v.Types("T", "Tvalue");
+  v.Option("label_smoothing", &a.label_smoothing);
+  v.Option("to_labels", true, &a.to_labels);
+  v.Out("d_logits", "[..., classes]", &a.d_logits);
+  v.Out("d_labels", a.to_labels ? "[..., classes]" : "[0]", &a.d_labels);
+  if (!a.to_labels) a.d_labels = nullptr;
+  DescribeLogitRows(a, v);
+}
 
 }  // namespace tfo
 

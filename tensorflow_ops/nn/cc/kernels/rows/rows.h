@@ -56,6 +56,16 @@ Error RunRowFunction(const Cpu& cpu, const Args& args);
 template <typename Args>
 Error RunRowFunction(const Gpu& gpu, const Args& args);
 
+// Rows are the dims before the last one, of inputs described as "[...,
+// classes]" and kPerRow.
+inline constexpr char kPerRow[] = "[...], logits' shape without the classes";
+template <typename Args, typename V>
+void DescribeLogitRows(Args& a, V& v) {
+  v.Size("...", &a.rows);
+  v.Size("classes", &a.classes);
+  v.Check(a.classes != 0, "logits must have at least one class");
+}
+
 template <typename Args>
 int64_t RowScratchBytes(const Args& args) {
   if constexpr (!Args::kReduces) return 0;

@@ -26,6 +26,15 @@ struct SoftmaxArgs {
   T* output;
 };
 
+template <typename T, typename V>
+void Describe(SoftmaxArgs<T>& a, V& v) {
+  v.Option("log", false, &a.log);
+  v.In("logits", "[..., classes]", &a.logits);
+  v.Types("T");
+  v.Out("output", "[..., classes]", &a.output);
+  DescribeLogitRows(a, v);
+}
+
 template <typename T>
 struct SoftmaxGradArgs {
   using Value = Accumulator<T>;
@@ -37,6 +46,17 @@ struct SoftmaxGradArgs {
   const T *d_output, *output;
   T* d_logits;
 };
+
+template <typename T, typename V>
+void Describe(SoftmaxGradArgs<T>& a, V& v) {
+  v.Option("log", false, &a.log);
+  v.In("d_output", "[..., classes]", &a.d_output);
+  v.In("output", "[..., classes], the shape of d_output", &a.output);
+  v.Types("T");
+  v.Out("d_logits", "[..., classes]", &a.d_logits);
+  v.Size("...", &a.rows);
+  v.Size("classes", &a.classes);
+}
 
 // Per row: the largest logit and sum e^(logit - largest) - 1.
 template <typename Value>
@@ -52,9 +72,19 @@ struct EntropyArgs {
   static constexpr double kCyclesPerClass = 1.5;
   int64_t rows, classes;
   const T* logits;
-  Value* entropy;  // [rows], in nats
+  Value* entropy;  // in nats
   SoftmaxSums<Value> sums;
 };
+
+template <typename T, typename V>
+void Describe(EntropyArgs<T>& a, V& v) {
+  v.In("logits", "[..., classes]", &a.logits);
+  v.Types("T", "Tvalue");
+  v.Out("entropy", kPerRow, &a.entropy);
+  v.Out("largest", kPerRow, &a.sums.largest);
+  v.Out("rest", kPerRow, &a.sums.rest);
+  DescribeLogitRows(a, v);
+}
 
 template <typename T>
 struct EntropyGradArgs {
@@ -69,6 +99,18 @@ struct EntropyGradArgs {
   SoftmaxSums<const Value> sums;
   T* d_logits;
 };
+
+template <typename T, typename V>
+void Describe(EntropyGradArgs<T>& a, V& v) {
+  v.In("logits", "[..., classes]", &a.logits);
+  v.In("d_entropy", kPerRow, &a.d_entropy);
+  v.In("entropy", kPerRow, &a.entropy);
+  v.In("largest", kPerRow, &a.sums.largest);
+  v.In("rest", kPerRow, &a.sums.rest);
+  v.Types("T", "Tvalue");
+  v.Out("d_logits", "[..., classes]", &a.d_logits);
+  DescribeLogitRows(a, v);
+}
 
 }  // namespace tfo
 

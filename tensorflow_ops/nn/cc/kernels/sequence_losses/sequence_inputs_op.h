@@ -46,33 +46,19 @@ inline absl::Status CheckLabel(int64_t example, int64_t i, int64_t label,
                    ", expected [0, ", classes, ")"));
 }
 
-// Reads labels [B, U], logits, label_lengths [B] and logit_lengths [B], the
-// first inputs in this order, and checks their values.
-template <typename Loss, typename Device>
-absl::Status ReadLabelSequences(::tensorflow::OpKernelContext* ctx,
-                                int64_t blank_index, LabelSequences* s) {
-  const ::tensorflow::Tensor &labels = ctx->input(0), &logits = ctx->input(1);
-  const int64_t batch = labels.dim_size(0), max_labels = labels.dim_size(1);
-  *s = {batch,
-        logits.dim_size(1),
-        max_labels,
-        logits.dim_size(logits.dims() - 1),
-        0,
-        IntsOf(labels),
-        IntsOf(ctx->input(2)),
-        IntsOf(ctx->input(3))};
-  TF_RETURN_IF_ERROR(ReadBlank(blank_index, s->classes, &s->blank));
-  if (!std::is_same_v<Device, Cpu>) return absl::OkStatus();
-  TF_RETURN_IF_ERROR(CheckLengths("label_lengths", s->label_lengths, batch, 0,
-                                  max_labels, "the width of labels"));
-  TF_RETURN_IF_ERROR(CheckLengths("logit_lengths", s->logit_lengths, batch,
-                                  Loss::kLeastFrames, s->frames,
+// Checks the values of an op's labels and lengths.
+template <typename Loss>
+absl::Status CheckSequences(const LabelSequences& s) {
+  TF_RETURN_IF_ERROR(CheckLengths("label_lengths", s.label_lengths, s.batch, 0,
+                                  s.max_labels, "the width of labels"));
+  TF_RETURN_IF_ERROR(CheckLengths("logit_lengths", s.logit_lengths, s.batch,
+                                  Loss::kLeastFrames, s.frames,
                                   "the frames of logits"));
-  for (int64_t i = 0; i < batch; ++i) {
-    for (int64_t u = 0; u < s->label_lengths[i]; ++u) {
-      const int64_t label = s->Label(i, u);
-      TF_RETURN_IF_ERROR(CheckLabel(i, u, label, s->classes));
-      if (label != s->blank) continue;
+  for (int64_t i = 0; i < s.batch; ++i) {
+    for (int64_t u = 0; u < s.label_lengths[i]; ++u) {
+      const int64_t label = s.Label(i, u);
+      TF_RETURN_IF_ERROR(CheckLabel(i, u, label, s.classes));
+      if (label != s.blank) continue;
       return absl::InvalidArgumentError(absl::StrCat(
           "labels[", i, ", ", u, "] is ", label,
           ", expected a class other than blank_index: for labels from 0, pass "

@@ -18,6 +18,9 @@ namespace tfo {
 // class a frame, and gives labels by merging repeats and dropping blanks.
 struct Ctc {
   static constexpr bool kHasNodes = false;
+  static constexpr char kLogits[] =
+      "[batch, frames, classes] with labels' batch";
+  static constexpr char kRows[] = "[batch, frames]";
   static constexpr int64_t kLeastFrames = 0;
 };
 
@@ -27,6 +30,9 @@ struct Ctc {
 // with the blank of the last node.
 struct Rnnt {
   static constexpr bool kHasNodes = true;
+  static constexpr char kLogits[] =
+      "[batch, frames, labels + 1, classes] with labels' batch";
+  static constexpr char kRows[] = "[batch, frames, labels + 1]";
   static constexpr int64_t kLeastFrames = 1;
 };
 
@@ -35,10 +41,8 @@ struct Rnnt {
 // checked them.
 struct LabelSequences {
   int64_t batch, frames, max_labels, classes;
-  int64_t blank;             // in [0, classes)
-  IndexArray labels;         // [batch, max_labels]
-  IndexArray label_lengths;  // [batch]
-  IndexArray logit_lengths;  // [batch]
+  int64_t blank;  // in [0, classes)
+  IndexArray labels, label_lengths, logit_lengths;
 
   TFO_HOST_DEVICE int64_t Label(int64_t example, int64_t i) const {
     return labels[example * max_labels + i];
@@ -64,27 +68,70 @@ struct LabelSequences {
   }
 };
 
+template <typename Loss, typename T, typename V>
+void DescribeSequences(LabelSequences& s, const T** logits, V& v) {
+  v.In("labels", "[batch, labels]", &s.labels, "Tlabels");
+  v.In("logits", Loss::kLogits, logits);
+  v.In("label_lengths", "[batch]", &s.label_lengths, "Tlengths");
+  v.In("logit_lengths", "[batch]", &s.logit_lengths, "Tlengths");
+  v.Types("T", "Tvalue", "Tlabels", "Tlengths");
+  v.Size("batch", &s.batch);
+  v.Size("frames", &s.frames);
+  v.Size("labels", &s.max_labels);
+  v.Size("classes", &s.classes);
+  v.Option("blank_index", 0, &s.blank);
+  v.Check(s.classes != 0, "logits have 0 classes, expected at least 1");
+  v.Check(s.classes < 0 || (s.blank >= -1 && s.blank < s.classes),
+          "blank_index is ", s.blank, ", expected [0, ", s.classes,
+          "), or -1: the last class");
+  if (s.blank == -1) s.blank = s.classes - 1;
+}
+
 // Loss is Ctc or Rnnt; T is float, double, Half or BFloat16.
 template <typename Loss, typename T>
 struct SequenceLossArgs {
   using Value = Accumulator<T>;
   LabelSequences sequences;
-  // [batch, frames, classes]; of Rnnt [batch, frames, max_labels + 1, classes].
   const T* logits;
-  Value* loss;            // [batch]
+  Value* loss;
   Value *largest, *rest;  // of logits' rows: sums of softmaxes (row_sums.h)
   bool zero_infinity;     // infinite losses are 0
 };
+template <typename T>
+using CtcLossArgs = SequenceLossArgs<Ctc, T>;
+template <typename T>
+using RnntLossArgs = SequenceLossArgs<Rnnt, T>;
+
+template <typename Loss, typename T, typename V>
+void Describe(SequenceLossArgs<Loss, T>& a, V& v) {
+  DescribeSequences<Loss>(a.sequences, &a.logits, v);
+  if (!Loss::kHasNodes) v.Option("zero_infinity", false, &a.zero_infinity);
+  v.Out("loss", "[batch]", &a.loss);
+  v.Out("largest", Loss::kRows, &a.largest);
+  v.Out("rest", Loss::kRows, &a.rest);
+}
 
 template <typename Loss, typename T>
 struct SequenceLossGradArgs {
   using Value = Accumulator<T>;
   LabelSequences sequences;
   const T* logits;
-  const Value* d_loss;          // [batch]
-  const Value *largest, *rest;  // what SequenceLoss wrote
-  T* d_logits;                  // of logits' shape; all is written
+  const Value *d_loss, *largest, *rest;
+  T* d_logits;  // all is written
 };
+template <typename T>
+using CtcLossGradArgs = SequenceLossGradArgs<Ctc, T>;
+template <typename T>
+using RnntLossGradArgs = SequenceLossGradArgs<Rnnt, T>;
+
+template <typename Loss, typename T, typename V>
+void Describe(SequenceLossGradArgs<Loss, T>& a, V& v) {
+  DescribeSequences<Loss>(a.sequences, &a.logits, v);
+  v.In("d_loss", "[batch]", &a.d_loss);
+  v.In("largest", Loss::kRows, &a.largest);
+  v.In("rest", Loss::kRows, &a.rest);
+  v.Out("d_logits", Loss::kLogits, &a.d_logits);
+}
 
 template <typename Loss, typename T>
 Error SequenceLoss(const Cpu& cpu, const SequenceLossArgs<Loss, T>& args);

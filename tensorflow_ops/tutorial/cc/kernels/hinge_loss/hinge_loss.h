@@ -17,23 +17,45 @@ namespace tfo {
 // T is float, double, Half or BFloat16.
 template <typename T>
 struct HingeLossArgs {
-  int64_t rows, classes;
-  int64_t ignore_index;
-  const T* logits;        // [rows, classes]
-  const int64_t* labels;  // [rows]
-  T* loss;                // [rows]
-  int32_t* rank;          // [rows]
+  int64_t rows, classes, ignore_index;
+  const T* logits;
+  const int64_t* labels;
+  T* loss;
+  int32_t* rank;
 };
+
+// core/cc/describe.h says who reads this.
+template <typename T, typename V>
+void Describe(HingeLossArgs<T>& a, V& v) {
+  v.In("logits", "[rows, classes]", &a.logits);
+  v.In("labels", "[rows]", &a.labels);
+  v.Out("loss", "[rows]", &a.loss);
+  v.Out("rank", "[rows]", &a.rank);
+  v.Size("rows", &a.rows);
+  v.Size("classes", &a.classes);
+  v.Option("ignore_index", -1, &a.ignore_index);
+  v.Types("T");
+}
 
 template <typename T>
 struct HingeLossGradArgs {
-  int64_t rows, classes;
-  int64_t ignore_index;
-  const T* d_loss;        // [rows]
-  const T* logits;        // [rows, classes]
-  const int64_t* labels;  // [rows]
-  T* d_logits;            // [rows, classes]
+  int64_t rows, classes, ignore_index;
+  const T *d_loss, *logits;
+  const int64_t* labels;
+  T* d_logits;
 };
+
+template <typename T, typename V>
+void Describe(HingeLossGradArgs<T>& a, V& v) {
+  v.In("d_loss", "[rows]", &a.d_loss);
+  v.In("logits", "[rows, classes]", &a.logits);
+  v.In("labels", "[rows]", &a.labels);
+  v.Out("d_logits", "[rows, classes]", &a.d_logits);
+  v.Size("rows", &a.rows);
+  v.Size("classes", &a.classes);
+  v.Option("ignore_index", -1, &a.ignore_index);
+  v.Types("T");
+}
 
 // Whether a row has a loss. The results of another row are zeros, whatever its
 // logits are: its label is ignore_index, or no class.
