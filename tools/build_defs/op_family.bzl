@@ -24,6 +24,7 @@ load("@rules_python//python:py_test.bzl", "py_test")
 load("//third_party/tensorflow:tensorflow_releases.bzl", "RELEASES", "RELEASE_COPTS")
 load("//tools/build_defs:cuda_objects.bzl", "cuda_objects")
 load("//tools/build_defs:kernel_objects.bzl", "cc_headers", "kernel_objects")
+load("//tools/build_defs:level_object.bzl", "level_object")
 
 # Labels, because in a macro that another repository loads, a plain string would
 # refer to a target of that repository.
@@ -31,13 +32,13 @@ _OPT = Label("//tools/build_defs:opt")
 _WITHOUT_EMULATION = Label("//tools/build_defs:without_emulation")
 _EMULATED_AS = {variant: Label("//tools/build_defs:emulated_as_" + variant) for variant in ["700", "750", "800", "contracted", "races"]}
 _EMULATED_DEFINES = {"contracted": "TFO_EMULATED_CONTRACTION", "races": "TFO_EMULATED_RACES"}
+_GCC = Label("@rules_cc//cc/compiler:gcc")
 _AARCH64 = Label("@platforms//cpu:aarch64")
 _CORE = {name: Label("//tensorflow_ops/core:" + name) for name in ["op_util", "testing", "testing_cuda_emulated", "testing_cuda_mirrored"]}
 _CUDART = Label("@local_config_tfo_cuda//:cudart")
 _EXPORT_KERNELS = Label("//tools/build_defs:export_kernels.lds")
 _HIDE_ALL_SYMBOLS = Label("//tools/build_defs:hide_all_symbols.lds")
 _RUN_TESTS = Label("//tools/build_defs:run_tests.py")
-_SIMD_SYMBOLS_TEST = Label("//tools/build_defs:simd_symbols_test.py")
 _TENSORFLOW_CC = Label("@local_config_tensorflow//:cc")
 _TENSORFLOW_OPS = Label("//tensorflow_ops")
 
@@ -99,13 +100,14 @@ def _level_flags(level):
         "//conditions:default": CPU_LEVELS[level],
     })
 
-# For files that dispatch. Files of the levels themselves and OpKernels do not use
-# these defines, so that builds with different levels share their objects.
+# For files that dispatch: those of the narrowest level and others without a level. OpKernels and files of wider levels
+# do not use these defines, so that builds with different levels share their objects.
 _LEVEL_DEFINES = ["TFO_WITHOUT_CPU_" + level.upper() for level in CPU_LEVELS if level not in BUILT_CPU_LEVELS]
 
-# simd_srcs are compiled once per CPU level, in a namespace of that level (core/cc/simd.h). They must not define shared
-# inline code, because the linker may keep the AVX-512 copy for all levels. Loops written with vector types are often as
-# fast with simd_optimization = "-O2", and compile in half the time; the baseline always uses it.
+# simd_srcs are compiled once per CPU level, in a namespace of that level (core/cc/simd.h). The narrowest level's objects
+# also dispatch (core/cc/cpu_dispatch.h), and those of others share no inline code with it (level_object.bzl). Loops written
+# with vector types are often as fast with simd_optimization = "-O2", and compile in half the time; the baseline always uses
+# it.
 def tfo_algorithm_library(name, hdrs, srcs = [], simd_srcs = [], simd_optimization = "-O3", deps = []):
     """An algorithm without TensorFlow headers: `name`, `name_headers`; with simd_srcs `name_<level>` for each level."""
     cc_library(
@@ -114,26 +116,35 @@ def tfo_algorithm_library(name, hdrs, srcs = [], simd_srcs = [], simd_optimizati
         deps = deps,
     )
     levels = []
-    if simd_srcs:
-        for level in BUILT_CPU_LEVELS:
-            levels.append(name + "_" + level)
-            cc_library(
-                name = name + "_" + level,
-                srcs = simd_srcs,
-                # GCC 12 warns about its own AVX-512 intrinsics (GCC bug 105593).
-                copts = _COPTS + _level_flags(level) + ["-ffp-contract=off", "-Wno-maybe-uninitialized", "-Wno-uninitialized"] +
-                        _optimized("-O2" if level == "baseline" else simd_optimization),
-                linkstatic = True,
-                local_defines = ["TFO_CPU_NAMESPACE=cpu_" + level],
-                deps = [":" + name + "_headers"],
-            )
+    for level in BUILT_CPU_LEVELS if simd_srcs else []:
+        is_narrowest = level == BUILT_CPU_LEVELS[0]
+        levels.append(":%s_%s_object" % (name, level))
+        cc_library(
+            name = name + "_" + level,
+            srcs = simd_srcs,
+            # GCC 12 warns about its own AVX-512 intrinsics (GCC bug 105593).
+            copts = _COPTS + _level_flags(level) + ["-ffp-contract=off", "-Wno-maybe-uninitialized", "-Wno-uninitialized"] +
+                    select({
+                        _GCC: ["-fno-gnu-unique"],
+                        "//conditions:default": [],
+                    }) + _optimized("-O2" if level == "baseline" else simd_optimization),
+            linkstatic = True,
+            local_defines = ["TFO_CPU_NAMESPACE=cpu_" + level] +
+                            (["TFO_NARROWEST_CPU_LEVEL"] + _LEVEL_DEFINES if is_narrowest else []),
+            deps = [":%s_headers" % name],
+        )
+        level_object(
+            name = "%s_%s_object" % (name, level),
+            library = ":%s_%s" % (name, level),
+            namespace = "" if is_narrowest else "cpu_" + level,
+        )
     cc_library(
         name = name,
-        srcs = srcs,
+        srcs = srcs + levels,
         hdrs = hdrs,
         copts = _EXPORTED_COPTS + _level_flags("baseline") + ["-ffp-contract=off"] + _optimized("-O3"),
         local_defines = _LEVEL_DEFINES,
-        deps = deps + [":" + level for level in levels],
+        deps = deps,
     )
 
 # `name_emulated` runs the kernels on the CPU with a fiber per CUDA thread (core/cc/cuda_emulation.h), so that tests can
@@ -288,28 +299,10 @@ def _shared_object(name, deps, symbols, libraries = [], linkopts = [], tags = []
         deps = deps,
     )
 
-def _symbols_test(name, libraries):
-    """Tests that the linker cannot mix objects of instruction sets."""
-    kernel_objects(
-        name = name + "_objects",
-        deps = libraries,
-    )
-    py_test(
-        name = name + "_symbols_test",
-        size = "small",
-        srcs = [_SIMD_SYMBOLS_TEST],
-        args = ["$(rootpaths :%s_objects)" % name],
-        data = [":%s_objects" % name],
-        main = _SIMD_SYMBOLS_TEST,
-        python_version = "PY3",
-    )
-
 # The CUDA run time precedes TensorFlow's framework library on the link line; otherwise its symbols would bind to
 # TensorFlow's stubs. `xla`: the ops use XLA's compiler.
 def tfo_shared_object(name, deps, xla = False):
-    """A shared object NAME.so of op libraries that exports no symbols, for Python to load; `name_symbols_test`."""
-    if not xla:
-        _symbols_test(name, _with_suffix(deps, "_algorithms"))
+    """A shared object NAME.so of op libraries that exports no symbols, for Python to load."""
     _shared_object(
         name,
         deps,
@@ -322,7 +315,10 @@ def tfo_shared_object(name, deps, xla = False):
 def tfo_split_shared_objects(name, algorithms, deps):
     """Shared objects of op libraries for several releases of TensorFlow, over one of the algorithms."""
     libraries = _with_suffix(deps, "_algorithms")
-    _symbols_test(name, libraries)
+    kernel_objects(
+        name = name + "_objects",
+        deps = libraries,
+    )
     cc_library(
         name = name + "_all_objects",
         srcs = [":%s_objects" % name],

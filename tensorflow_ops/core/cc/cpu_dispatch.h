@@ -1,11 +1,13 @@
-// One wheel for every x86-64 processor that TensorFlow runs on: inner loops are
-// compiled once per level (tfo_algorithm_library's simd_srcs), and the widest
-// level of the machine is chosen at run time, once.
+// One wheel for every x86-64 processor that TensorFlow runs on: files with
+// vectors are compiled once per level (tfo_algorithm_library's simd_srcs), and
+// the widest level of the machine is chosen at run time, once.
 //
-// A family's *_simd.h declares its loops for all levels:
+// NAME_simd.cc defines an algorithm in namespace tfo::TFO_CPU_NAMESPACE, and
+// ends with
+//   TFO_INSTANTIATE_ALGORITHM_PER_LEVEL(Name, NameArgs);
+// Where only loops are compiled per level, a *_simd.h declares them:
 //   TFO_PER_CPU_LEVEL(template <typename T> void Add(const T* x, T* y);)
-// *_simd.cc defines them in namespace tfo::TFO_CPU_NAMESPACE, and the algorithm
-// calls them as
+// Other *_simd.cc files call Add<T>(x, y), and files without a level
 //   TFO_DISPATCH(Add<T>)(x, y);
 #ifndef TENSORFLOW_OPS_CORE_CC_CPU_DISPATCH_H_
 #define TENSORFLOW_OPS_CORE_CC_CPU_DISPATCH_H_
@@ -55,6 +57,30 @@
        TFO_IF_CPU_AVX2(::tfo::ActiveCpuLevel() == ::tfo::CpuLevel::kAvx2 \
                            ? cpu_avx2::__VA_ARGS__                       \
                            :) TFO_NARROWEST_CPU_NAMESPACE::__VA_ARGS__)
+
+// As TFO_INSTANTIATE_ALGORITHM (device.h), of a Function in namespace
+// tfo::TFO_CPU_NAMESPACE. Also defines tfo::Function, which calls the active
+// level's. Stands in namespace tfo.
+#define TFO_INSTANTIATE_ALGORITHM_PER_LEVEL(Function, Args) \
+  TFO_INSTANTIATE_WIDE_ALGORITHM_PER_LEVEL(Function, Args); \
+  TFO_INSTANTIATE_FOR_LEVEL(Function, Args, Half)           \
+  TFO_INSTANTIATE_FOR_LEVEL(Function, Args, BFloat16) static_assert(true)
+#define TFO_INSTANTIATE_WIDE_ALGORITHM_PER_LEVEL(Function, Args)     \
+  TFO_PER_CPU_LEVEL(template <typename T>                            \
+                    Error Function(const Cpu& cpu, const Args<T>&);) \
+  TFO_INSTANTIATE_FOR_LEVEL(Function, Args, float)                   \
+  TFO_INSTANTIATE_FOR_LEVEL(Function, Args, double) static_assert(true)
+#define TFO_INSTANTIATE_FOR_LEVEL(Function, Args, T)                      \
+  template Error TFO_CPU_NAMESPACE::Function(const Cpu&, const Args<T>&); \
+  TFO_IF_NARROWEST_CPU_LEVEL(template <> __attribute__((visibility(       \
+      "default"))) Error Function(const Cpu& cpu, const Args<T>& args) {  \
+    return TFO_DISPATCH(Function<T>)(cpu, args);                          \
+  })
+#ifdef TFO_NARROWEST_CPU_LEVEL
+#define TFO_IF_NARROWEST_CPU_LEVEL(...) __VA_ARGS__
+#else
+#define TFO_IF_NARROWEST_CPU_LEVEL(...)
+#endif
 
 namespace tfo {
 
@@ -110,8 +136,7 @@ const char* CpuLevelError();
 // A function, so that tests can call it for any processor.
 struct CpuLevelChoice {
   CpuLevel level;
-  // Null, or CpuLevelError's text, which is never freed. No std::string:
-  // *_simd.cc files include this header, and must not contain its inline code.
+  // Null, or CpuLevelError's text, which is never freed.
   const char* error;
 };
 CpuLevelChoice ChooseCpuLevel(CpuLevel processor, bool bfloat16_products_pay,

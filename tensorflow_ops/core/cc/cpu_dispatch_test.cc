@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <iterator>
+#include <new>
 #include <string>
+#include <thread>
 
+#include "tensorflow_ops/core/cc/cpu_dispatch_test_simd.h"
 #include "tensorflow_ops/core/cc/testing.h"
 
 namespace tfo {
@@ -27,27 +30,31 @@ TFO_TEST(CpuDispatch, NamesTheBuildsLevels) {
   TFO_EXPECT_EQ(std::string(BuiltCpuLevels()), names);
 }
 
-namespace cpu_baseline {
-[[maybe_unused]] const char* Here() { return "baseline"; }
-}  // namespace cpu_baseline
-namespace cpu_avx2 {
-[[maybe_unused]] const char* Here() { return "avx2"; }
-}  // namespace cpu_avx2
-namespace cpu_avx512 {
-[[maybe_unused]] const char* Here() { return "avx512"; }
-}  // namespace cpu_avx512
-
 // main() runs every test once per level that the build and the machine support.
-TFO_TEST(CpuDispatch, CallsTheActiveLevel) {
+TFO_TEST(CpuDispatch, CallsTheActiveLevelWithItsOwnInlineCode) {
   const std::string name = CpuLevelName(ActiveCpuLevel());
   const bool is_variant = ActiveCpuLevel() > CpuLevel::kAvx512;
-  TFO_EXPECT_EQ(std::string(TFO_DISPATCH(Here)()),
-                is_variant ? "avx512" : name);
+  for (int thread = 0; thread < 2; ++thread) {
+    std::thread([&] {
+      TFO_EXPECT_EQ(std::string(TFO_DISPATCH(CompiledFor)()),
+                    is_variant ? "avx512" : name);
+    }).join();
+  }
 #ifndef __aarch64__
   TFO_EXPECT_EQ(HasByteProducts(), is_variant);
 #endif
   TFO_EXPECT_EQ(HasBFloat16Products(), name == "avx512_bf16");
   TFO_EXPECT_EQ(HasTileProducts(), name == "amx");
+}
+
+TFO_TEST(CpuDispatch, ErrorsLeaveALevel) {
+  bool is_destroyed = false, is_caught = false;
+  try {
+    TFO_DISPATCH(Throw)(&is_destroyed);
+  } catch (const std::bad_alloc&) {
+    is_caught = true;
+  }
+  TFO_EXPECT(is_destroyed && is_caught);
 }
 
 TFO_TEST(CpuDispatch, ActiveLevelIsSupportedByTheProcessor) {

@@ -1,7 +1,5 @@
 // Vectors of the width a file is compiled for. Only *_simd.cc files include
-// this header: all of it lies in the level's own namespace, so that no two
-// levels share a function and the linker cannot hand one level's code to
-// another.
+// this header: all of it lies in the level's own namespace.
 #ifndef TENSORFLOW_OPS_CORE_CC_SIMD_H_
 #define TENSORFLOW_OPS_CORE_CC_SIMD_H_
 

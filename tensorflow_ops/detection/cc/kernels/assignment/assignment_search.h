@@ -10,7 +10,7 @@
 //   ForEach(n, body)     calls body(i) for i in [0, n), in parallel
 //   Any(n, is_one)       whether is_one(i) for any i in [0, n)
 //   Alone(body)          calls body() once
-//   Relax(scan, &low)    see RelaxSinks in assignment_simd.h
+//   Relax(scan, &low)    see RelaxSinks in assignment_simd.cc
 // All that one of these calls writes, the next one sees.
 #ifndef TENSORFLOW_OPS_DETECTION_CC_KERNELS_ASSIGNMENT_ASSIGNMENT_SEARCH_H_
 #define TENSORFLOW_OPS_DETECTION_CC_KERNELS_ASSIGNMENT_ASSIGNMENT_SEARCH_H_

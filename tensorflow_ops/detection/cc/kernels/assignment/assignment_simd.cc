@@ -1,6 +1,6 @@
-#include "tensorflow_ops/detection/cc/kernels/assignment/assignment_simd.h"
-
+#include "tensorflow_ops/core/cc/cpu_dispatch.h"
 #include "tensorflow_ops/core/cc/simd.h"
+#include "tensorflow_ops/detection/cc/kernels/assignment/assignment_search.h"
 
 namespace tfo {
 namespace TFO_CPU_NAMESPACE {
@@ -10,8 +10,9 @@ using Index = Lanes<double>::Index;
 constexpr int kLanes = Lanes<double>::kCount;
 static_assert(kSinkMultiple % kLanes == 0);
 
-}  // namespace
-
+// Updates `nearest` and `from` where the way through the source is shorter.
+// Returns the nearest sink: of equal ones, the first without an owner, else
+// the first; -1 if none is reached. Sets *low to its distance.
 int64_t RelaxSinks(const SinkScan& of, double* low) {
   const SinkScan scan = of;  // what the loop stores cannot change it
   const DoubleVector base = Broadcast<DoubleVector>(scan.base);
@@ -54,5 +55,46 @@ int64_t RelaxSinks(const SinkScan& of, double* low) {
   return first;
 }
 
+struct OneThread {
+  template <typename Body>
+  void ForEach(int64_t n, const Body& body) const {
+    for (int64_t i = 0; i < n; ++i) body(i);
+  }
+  template <typename IsOne>
+  bool Any(int64_t n, const IsOne& is_one) const {
+    bool any = false;
+    for (int64_t i = 0; i < n; ++i) any |= is_one(i);
+    return any;
+  }
+  template <typename Body>
+  void Alone(const Body& body) const {
+    body();
+  }
+  int64_t Relax(const SinkScan& scan, double* low) const {
+    return RelaxSinks(scan, low);
+  }
+};
+
+}  // namespace
+
+template <typename T>
+Error LinearSumAssignment(const Cpu& cpu, const AssignmentArgs<T>& args) {
+  const AssignmentMemory sizes(args.rows, args.columns, 1, nullptr);
+  // Most searches reach few sinks.
+  const double cycles =
+      args.rows * args.columns * (2 + sizes.most_sources / 32.0);
+  cpu.ParallelFor(args.batch, cycles, [&](int64_t begin, int64_t end) {
+    const Buffer<char> buffer(sizes.bytes);
+    const AssignmentMemory memory(args.rows, args.columns, 1, buffer.data());
+    for (int64_t i = begin; i < end; ++i) {
+      AssignExample(OneThread(), args, i, memory);
+    }
+  });
+  return nullptr;
+}
+
 }  // namespace TFO_CPU_NAMESPACE
+
+TFO_INSTANTIATE_ALGORITHM_PER_LEVEL(LinearSumAssignment, AssignmentArgs);
+
 }  // namespace tfo

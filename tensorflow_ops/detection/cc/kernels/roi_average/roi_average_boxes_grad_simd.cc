@@ -1,15 +1,11 @@
-// The gradient to boxes.
-#include "tensorflow_ops/core/cc/simd.h"
+// The gradient to boxes on the CPU: each unit of work sums its own part, and
+// the parts are added in one order.
+#include "tensorflow_ops/detection/cc/kernels/roi/roi_box_sums.h"
 #include "tensorflow_ops/detection/cc/kernels/roi_average/roi_average_simd.h"
 
 namespace tfo {
 namespace TFO_CPU_NAMESPACE {
 namespace {
-
-template <typename T>
-using Vector = typename Lanes<T>::Vector;
-template <typename T>
-using Sum = Accumulator<T>;
 
 // Adds to d_box (y1, x1, y2, x2) the sum over a bin's pixels of
 // product_of(y, x), a number or a vector of summands, times the slopes of the
@@ -34,8 +30,8 @@ TFO_INLINE void AddSlopes(TapSpan<Tap> rows, TapSpan<Tap> columns,
   for (int i = 0; i < 4; ++i) d_box[i] += SumLanes(sums[i]);
 }
 
-}  // namespace
-
+// Adds to d_box (y1, x1, y2, x2) the derivative of sum(d_output * averages)
+// of a row of bins, as AverageBinRow.
 template <typename T>
 void AddBoxGradOfBinRow(RowView<const T> d_output,
                         const ImageView<const T>& image,
@@ -93,7 +89,46 @@ void AddBoxGradOfBinRow(RowView<const T> d_output,
   }
 }
 
-TFO_INSTANTIATE_FUNCTION(AddBoxGradOfBinRow);
+}  // namespace
+
+template <typename T>
+Error RoiAverageBoxesGrad(const Cpu& cpu,
+                          const RoiAverageBoxesGradArgs<T>& args) {
+  const FeatureShape pooled = args.Pooled(args.boxes.count);
+  if (pooled.Size() == 0) {
+    std::fill_n(args.d_boxes, 4 * args.boxes.count, 0);
+    return nullptr;
+  }
+  const auto maps = MapsOf(args, args.features);
+  const SlopedBoxTaps<T> taps(cpu, args, args.boxes);
+  // A unit is a row of bins.
+  const BinChannels of = args.ChannelsOfBins();
+  const std::vector<int64_t> bin_rows = BinRowsByBand(pooled, taps, maps);
+  std::vector<double> parts(4 * bin_rows.size(), 0.0);
+  cpu.ParallelFor(bin_rows.size(),
+                  2 * Cycles(pooled, taps, args.channels) / bin_rows.size(),
+                  [&](int64_t begin, int64_t end) {
+                    for (int64_t i = begin; i < end; ++i) {
+                      const int64_t k = bin_rows[i] / pooled.height;
+                      const int64_t p = bin_rows[i] % pooled.height;
+                      if (taps.Map(k) < 0) continue;
+                      const auto& map = maps[taps.Map(k)];
+                      AddBoxGradOfBinRow<T>(
+                          {args.d_output + pooled.Offset(k, p, 0, 0), of.count},
+                          {map.data + p * pooled.width * of.next_bin, map.width,
+                           args.channels},
+                          TapsOf(taps.Rows(k), p), taps.Columns(k), of,
+                          &parts[4 * bin_rows[i]]);
+                    }
+                  });
+  SumBoxParts(args.boxes, parts, {pooled.height, pooled.height, 1},
+              args.d_boxes);
+  return nullptr;
+}
 
 }  // namespace TFO_CPU_NAMESPACE
+
+TFO_INSTANTIATE_ALGORITHM_PER_LEVEL(RoiAverageBoxesGrad,
+                                    RoiAverageBoxesGradArgs);
+
 }  // namespace tfo

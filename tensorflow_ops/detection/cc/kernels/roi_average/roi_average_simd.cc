@@ -1,27 +1,11 @@
-// The averages and their transpose.
+// The averages on the CPU.
 #include "tensorflow_ops/detection/cc/kernels/roi_average/roi_average_simd.h"
 
-#include "tensorflow_ops/core/cc/simd.h"
+#include <cstring>
 
 namespace tfo {
 namespace TFO_CPU_NAMESPACE {
 namespace {
-
-template <typename T>
-using Vector = typename Lanes<T>::Vector;
-template <typename T>
-using Sum = Accumulator<T>;
-
-// Accumulators that fit the registers.
-constexpr int kMaxVectors = kVectorBytes == 64 ? 16 : 8;
-
-// Calls piece(Constant<n>, c) for groups of n channels that are not contiguous:
-// kPiece of them while there are as many, then half as many, and so on.
-template <int kPiece, typename Piece>
-TFO_INLINE void ForChannels(int64_t count, int64_t c, const Piece& piece) {
-  for (; c + kPiece <= count; c += kPiece) piece(Constant<kPiece>{}, c);
-  if constexpr (kPiece > 1) ForChannels<kPiece / 2>(count, c, piece);
-}
 
 template <bool kStream, typename T>
 void AverageBin(const T* image, int64_t row, int64_t channels,
@@ -85,8 +69,10 @@ void AverageBin(const T* image, int64_t row, int64_t channels,
       });
 }
 
-}  // namespace
-
+// A row of bins. `image` begins at the first bin's first channel;
+// `rows` are the taps of the row of bins. Writes of.count channels of
+// each bin of `output`; past the caches if `stream`, which is for outputs
+// larger than them.
 template <typename T>
 void AverageBinRow(const ImageView<const T>& image, TapSpan<Tap<Sum<T>>> rows,
                    const BinTaps<Tap<Sum<T>>>& columns, const BinChannels& of,
@@ -103,70 +89,49 @@ void AverageBinRow(const ImageView<const T>& image, TapSpan<Tap<Sum<T>>> rows,
   if (stream) FinishStreaming();
 }
 
+}  // namespace
+
 template <typename T>
-void AddBinRow(RowView<const T> d_output, Sum<T> weight,
-               const BinTaps<Tap<Sum<T>>>& columns, const BinChannels& of,
-               int64_t ahead, RowView<Sum<T>> sums) {
-  constexpr int kCount = Lanes<T>::kCount;
-  const int64_t channels = sums.channels;
-  const int64_t count = of.count, step = of.step;
-  for (int64_t q = 0; q < columns.count; ++q) {
-    const T* const from = d_output.data + q * d_output.channels;
-    Sum<T>* const to = sums.data + q * of.next_bin;
-    const auto bin = TapsOf(columns, q);
-    if (step != 1) {
-      ForChannels<8>(count, 0, [&](auto piece, int64_t c) {
-        constexpr int kPiece = decltype(piece)::kValue;
-        Sum<T> values[kPiece];
-        for (int i = 0; i < kPiece; ++i) {
-          values[i] = weight * LoadOne(from + c + i);
-        }
-        for (auto x = bin.begin; x < bin.end; ++x) {
-          Sum<T>* const pixel = to + x->pixel * channels + c * step;
-#pragma GCC unroll 8
-          for (int i = 0; i < kPiece; ++i) {
-            pixel[i * step] = MulAdd(x->weight, values[i], pixel[i * step]);
+Error RoiAverage(const Cpu& cpu, const RoiAverageArgs<T>& args) {
+  const FeatureShape pooled = args.Pooled(args.boxes.count);
+  if (pooled.Size() == 0) return nullptr;
+  const auto maps = MapsOf(args, args.features);
+  const BoxTaps<T> taps(cpu, args, args.boxes);
+  const std::vector<int64_t> bin_rows = BinRowsByBand(pooled, taps, maps);
+  const BinChannels of = args.ChannelsOfBins();
+  // Blocks of channels: the pixel rows in use, of a block, fit the caches.
+  constexpr int64_t kBlock = 1024 / sizeof(T);
+  const int64_t blocks = (of.count + kBlock - 1) / kBlock;
+  const int64_t units = bin_rows.size();
+  const bool stream = pooled.Size() * int64_t{sizeof(T)} >= kStreamBytes;
+  cpu.ParallelFor(
+      blocks * units, Cycles(pooled, taps, args.channels) / (blocks * units),
+      [&](int64_t begin, int64_t end) {
+        for (int64_t unit = begin; unit < end; ++unit) {
+          const int64_t c = unit / units * kBlock;
+          const int64_t k = bin_rows[unit % units] / pooled.height;
+          const int64_t p = bin_rows[unit % units] % pooled.height;
+          const int64_t count = std::min(kBlock, of.count - c);
+          T* const to = args.output + pooled.Offset(k, p, 0, c);
+          const auto rows = TapsOf(taps.Rows(k), p);
+          if (rows.begin == rows.end) {
+            for (int64_t q = 0; q < pooled.width; ++q) {
+              std::memset(to + q * of.count, 0, count * sizeof(T));
+            }
+            continue;
           }
+          const auto& map = maps[taps.Map(k)];
+          const int64_t first = p * pooled.width * of.next_bin + c * of.step;
+          AverageBinRow<T>({map.data + first, map.width, args.channels}, rows,
+                           taps.Columns(k), {count, of.step, of.next_bin},
+                           {to, of.count}, stream);
         }
       });
-      continue;
-    }
-    ForVectorGroups<kMaxVectors, kCount>(
-        count, 0,
-        [&](auto vectors, int64_t c) {
-          constexpr int kVectors = decltype(vectors)::kValue;
-          Vector<T> values[kVectors];
-#pragma GCC unroll 16
-          for (int i = 0; i < kVectors; ++i) {
-            values[i] =
-                Load(from + c + i * kCount) * Broadcast<Vector<T>>(weight);
-            __builtin_prefetch(from + c + i * kCount + ahead);
-          }
-          for (auto x = bin.begin; x < bin.end; ++x) {
-            const Vector<T> w = Broadcast<Vector<T>>(x->weight);
-            Sum<T>* const pixel = to + x->pixel * channels + c;
-#pragma GCC unroll 16
-            for (int i = 0; i < kVectors; ++i) {
-              Store(MulAdd(w, values[i], Load(pixel + i * kCount)),
-                    pixel + i * kCount);
-            }
-          }
-        },
-        [&](int64_t c, int64_t n) {
-          const Vector<T> values =
-              LoadFirst(from + c, n) * Broadcast<Vector<T>>(weight);
-          for (auto x = bin.begin; x < bin.end; ++x) {
-            Sum<T>* const pixel = to + x->pixel * channels + c;
-            StoreFirst(MulAdd(Broadcast<Vector<T>>(x->weight), values,
-                              LoadFirst(pixel, n)),
-                       pixel, n);
-          }
-        });
-  }
+  return nullptr;
 }
 
-TFO_INSTANTIATE_FUNCTION(AverageBinRow);
-TFO_INSTANTIATE_FUNCTION(AddBinRow);
-
 }  // namespace TFO_CPU_NAMESPACE
+
+TFO_INSTANTIATE_ALGORITHM_PER_LEVEL(RoiAverage, RoiAverageArgs);
+
 }  // namespace tfo

@@ -1,73 +1,114 @@
-// The inner loops of roi_average, compiled once per CPU level.
+// Shared by the CPU passes of roi_average: maps of single images, the order in
+// which boxes' bins are visited, and groups of a bin's channels.
 #ifndef TENSORFLOW_OPS_DETECTION_CC_KERNELS_ROI_AVERAGE_ROI_AVERAGE_SIMD_H_
 #define TENSORFLOW_OPS_DETECTION_CC_KERNELS_ROI_AVERAGE_ROI_AVERAGE_SIMD_H_
 
+#include <algorithm>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "tensorflow_ops/core/cc/buckets.h"
 #include "tensorflow_ops/core/cc/cpu_dispatch.h"
+#include "tensorflow_ops/core/cc/simd.h"
 #include "tensorflow_ops/detection/cc/kernels/roi/roi_views.h"
 #include "tensorflow_ops/detection/cc/kernels/roi_average/roi_average.h"
+#include "tensorflow_ops/detection/cc/kernels/roi_average/roi_taps.h"
 
 namespace tfo {
+namespace TFO_CPU_NAMESPACE {
 
-// The weight of a row or a column of pixels in a bin.
-template <typename C>
-struct Tap {
-  int32_t pixel;
-  C weight;
-};
-// The same, and how the weight changes with the box's beginning and end.
-template <typename C>
-struct SlopedTap {
-  int32_t pixel;
-  C weight, low, high;
-};
+template <typename T>
+using Vector = typename Lanes<T>::Vector;
+template <typename T>
+using Sum = Accumulator<T>;
 
-// A bin's taps on one axis.
-template <typename Tap>
-struct TapSpan {
-  const Tap *begin, *end;
-};
+// Accumulators that fit the registers.
+inline constexpr int kMaxVectors = kVectorBytes == 64 ? 16 : 8;
 
-// The taps of `count` neighboring bins: bin i has [begin[i], begin[i + 1]).
-template <typename Tap>
-struct BinTaps {
-  const Tap* taps;
-  const int64_t* begin;
-  int64_t count;
-};
-template <typename Tap>
-static inline TapSpan<Tap> TapsOf(const BinTaps<Tap>& bins, int64_t i) {
-  return {bins.taps + bins.begin[i], bins.taps + bins.begin[i + 1]};
+// Calls piece(Constant<n>, c) for groups of n channels that are not contiguous:
+// kPiece of them while there are as many, then half as many, and so on.
+template <int kPiece, typename Piece>
+TFO_INLINE void ForChannels(int64_t count, int64_t c, const Piece& piece) {
+  for (; c + kPiece <= count; c += kPiece) piece(Constant<kPiece>{}, c);
+  if constexpr (kPiece > 1) ForChannels<kPiece / 2>(count, c, piece);
 }
 
-TFO_PER_CPU_LEVEL(
-    // A row of bins. `image` begins at the first bin's first channel;
-    // `rows` are the taps of the row of bins. Writes of.count channels of
-    // each bin of `output`; past the caches if `stream`, which is for outputs
-    // larger than them.
-    template <typename T>
-    void AverageBinRow(const ImageView<const T>& image,
-                       TapSpan<Tap<Accumulator<T>>> rows,
-                       const BinTaps<Tap<Accumulator<T>>>& columns,
-                       const BinChannels& of, RowView<T> output, bool stream);
+template <typename T>
+using BoxTaps = TapTable<Coordinate<T>, Tap<Coordinate<T>>>;
+template <typename T>
+using SlopedBoxTaps = TapTable<Coordinate<T>, SlopedTap<Coordinate<T>>>;
 
-    // The transpose of AverageBinRow in one row of pixels, whose tap has
-    // `weight`: adds to `sums`, which begin at the first bin's first channel.
-    // Prefetches d_output `ahead` elements further, where the caller continues.
-    template <typename T>
-    void AddBinRow(RowView<const T> d_output, Accumulator<T> weight,
-                   const BinTaps<Tap<Accumulator<T>>>& columns,
-                   const BinChannels& of, int64_t ahead,
-                   RowView<Accumulator<T>> sums);
+// The feature map of one image on one level. A map without pixels becomes 0 x
+// 0, since its other side could be billions of pixels long.
+template <typename T>
+struct FeatureMap {
+  T* data;
+  int64_t height, width;
+};
 
-    // Adds to d_box (y1, x1, y2, x2) the derivative of sum(d_output * averages)
-    // of a row of bins, as AverageBinRow.
-    template <typename T>
-    void AddBoxGradOfBinRow(RowView<const T> d_output,
-                            const ImageView<const T>& image,
-                            TapSpan<SlopedTap<Accumulator<T>>> rows,
-                            const BinTaps<SlopedTap<Accumulator<T>>>& columns,
-                            const BinChannels& of, double* d_box);)
+// All maps, as TapTable's Map counts them.
+template <typename T>
+std::vector<FeatureMap<T>> MapsOf(const RoiAverageSpec& args,
+                                  T* const* features) {
+  std::vector<FeatureMap<T>> maps;
+  for (int32_t l = 0; l < args.num_levels; ++l) {
+    const FeatureShape shape = args.Features(l);
+    const bool empty = shape.height * shape.width == 0;
+    for (int64_t n = 0; n < args.batch; ++n) {
+      maps.push_back({features[l] + n * shape.ImageSize(),
+                      empty ? 0 : shape.height, empty ? 0 : shape.width});
+    }
+  }
+  return maps;
+}
 
+// Estimates the cycles of a pass over all boxes' taps. A tap takes 5, plus a
+// quarter for each channel, plus 20 for a cache miss where a bin reads only
+// some of a pixel's `channels`.
+template <typename Table>
+double Cycles(const FeatureShape& pooled, const Table& taps, int64_t channels) {
+  const double boxes = std::max<int64_t>(pooled.batch, 1);
+  const double bins = pooled.height + pooled.width;
+  const double taps_per_bin = taps.size() / std::max(boxes * bins, 1.0);
+  const double cycles_per_tap =
+      (channels > pooled.channels ? 25 : 5) + 0.25 * pooled.channels;
+  return boxes * pooled.height * pooled.width *
+         (20 + taps_per_bin * taps_per_bin * cycles_per_tap);
+}
+
+// The rows of bins, k * grid.height + p, map by map and downward: neighbors
+// find each other's pixels in the cache. Sorts by bands of pixel rows only,
+// which needs a third of the memory of SortDownward (roi_bin_rows.h).
+template <typename Table, typename T>
+std::vector<int64_t> BinRowsByBand(const FeatureShape& pooled,
+                                   const Table& taps,
+                                   const std::vector<FeatureMap<T>>& maps) {
+  const int64_t bins = pooled.height;
+  const int64_t size = pooled.batch * bins, count = maps.size();
+  const int64_t bands =
+      std::clamp<int64_t>(4 * size / std::max<int64_t>(count, 1), 16, 4096);
+  return Buckets(
+             count * bands + 1,
+             [&](const auto& add) {
+               for (int64_t i = 0; i < size; ++i) {
+                 const auto rows = TapsOf(taps.Rows(i / bins), i % bins);
+                 if (rows.begin == rows.end) {
+                   add(count * bands, i);
+                   continue;
+                 }
+                 const int64_t map = taps.Map(i / bins);
+                 const int64_t y = rows.begin->pixel;
+                 const int64_t height = maps[map].height;
+                 // Bands are single rows where the map has no more.
+                 add(map * bands + (height <= bands ? y : y * bands / height),
+                     i);
+               }
+             })
+      .TakeItems();
+}
+
+}  // namespace TFO_CPU_NAMESPACE
 }  // namespace tfo
 
 #endif  // TENSORFLOW_OPS_DETECTION_CC_KERNELS_ROI_AVERAGE_ROI_AVERAGE_SIMD_H_

@@ -1,4 +1,4 @@
-// The taps of all boxes, on the host.
+// Taps of bins, and those of all boxes, on the host.
 #ifndef TENSORFLOW_OPS_DETECTION_CC_KERNELS_ROI_AVERAGE_ROI_TAPS_H_
 #define TENSORFLOW_OPS_DETECTION_CC_KERNELS_ROI_AVERAGE_ROI_TAPS_H_
 
@@ -6,9 +6,39 @@
 #include <vector>
 
 #include "tensorflow_ops/detection/cc/kernels/roi_average/roi_average.h"
-#include "tensorflow_ops/detection/cc/kernels/roi_average/roi_average_simd.h"
 
 namespace tfo {
+
+// The weight of a row or a column of pixels in a bin.
+template <typename C>
+struct Tap {
+  int32_t pixel;
+  C weight;
+};
+// The same, and how the weight changes with the box's beginning and end.
+template <typename C>
+struct SlopedTap {
+  int32_t pixel;
+  C weight, low, high;
+};
+
+// A bin's taps on one axis.
+template <typename Tap>
+struct TapSpan {
+  const Tap *begin, *end;
+};
+
+// The taps of `count` neighboring bins: bin i has [begin[i], begin[i + 1]).
+template <typename Tap>
+struct BinTaps {
+  const Tap* taps;
+  const int64_t* begin;
+  int64_t count;
+};
+template <typename Tap>
+static inline TapSpan<Tap> TapsOf(const BinTaps<Tap>& bins, int64_t i) {
+  return {bins.taps + bins.begin[i], bins.taps + bins.begin[i + 1]};
+}
 
 // Tap is Tap<C>, or SlopedTap<C>. Defined for float and double.
 template <typename C, typename Tap>

@@ -1,6 +1,12 @@
-#include "tensorflow_ops/detection/cc/kernels/roi_pool/roi_pool_simd.h"
+// roi_pool and its gradient's gradient on the CPU.
+#include <algorithm>
+#include <vector>
 
+#include "tensorflow_ops/core/cc/cpu_dispatch.h"
 #include "tensorflow_ops/core/cc/simd.h"
+#include "tensorflow_ops/detection/cc/kernels/roi/roi_views.h"
+#include "tensorflow_ops/detection/cc/kernels/roi_pool/roi_pool.h"
+#include "tensorflow_ops/detection/cc/kernels/roi_pool/roi_pool_boxes.h"
 
 namespace tfo {
 namespace TFO_CPU_NAMESPACE {
@@ -10,6 +16,19 @@ template <typename T>
 using Vector = typename Lanes<T>::Vector;
 template <typename T>
 using Index = typename Lanes<T>::Index;
+
+// The pixels of neighboring bins on one axis.
+struct BinRanges {
+  const PixelRange* bins;
+  int64_t count;
+};
+
+// The results: maxima and, unless null, their pixels' indices.
+template <typename T>
+struct PooledView {
+  T* output;
+  int32_t* argmax;
+};
 
 // One bin of kVectors vectors of channels, from pixel (rows.begin,
 // columns.begin).
@@ -76,8 +95,8 @@ void FillEmptyBin(int64_t channels, T* output, int32_t* argmax) {
   if (argmax != nullptr) memset(argmax, 0xFF, channels * sizeof(int32_t));
 }
 
-}  // namespace
-
+// One row of a box's bins: the first `count` channels of `rows` of `image`.
+// Writes them of `pooled` [columns.count, image.channels].
 template <typename T>
 void PoolBinRow(const ImageView<const T>& image, int64_t count, PixelRange rows,
                 BinRanges columns, PooledView<T> pooled) {
@@ -111,41 +130,103 @@ void PoolBinRow(const ImageView<const T>& image, int64_t count, PixelRange rows,
   }
 }
 
-template <typename T>
-void ScatterAdd(const T* d_output, const int32_t* argmax, int64_t n,
-                int64_t ahead, const PixelSums<Accumulator<T>>& to) {
-  // Copied, since the compiler cannot know that the sums are not in `to`.
-  Accumulator<T>* const sums = to.sums;
-  const int64_t first = to.first, count = to.count;
-  const int64_t pixel_step = to.pixel_step;
-  const auto add = [=](int64_t i, Accumulator<T> value) {
-    const uint64_t pixel = static_cast<uint64_t>(argmax[i] - first);
-    if (pixel < static_cast<uint64_t>(count)) {
-      sums[pixel * pixel_step + i] += value;
-    }
-  };
-  constexpr int kCount = 64 / sizeof(int32_t);  // of a cache line of argmax
-  constexpr int kLanes = Lanes<T>::kCount;
-  int64_t i = 0;
-  for (; i + kCount <= n; i += kCount) {
-    __builtin_prefetch(argmax + i + ahead);
-    __builtin_prefetch(d_output + i + ahead);
-    if (sizeof(T) == 8) __builtin_prefetch(d_output + i + ahead + kCount / 2);
-    if constexpr (sizeof(T) == 2) {  // widened a vector at a time
-      float values[kCount];
-      for (int j = 0; j < kCount; j += kLanes) {
-        Store(Load(d_output + i + j), values + j);
-      }
-      for (int j = 0; j < kCount; ++j) add(i + j, values[j]);
-    } else {
-      for (int j = 0; j < kCount; ++j) add(i + j, d_output[i + j]);
-    }
+// Of a pixel and channel: a load, two comparisons, two selections take a
+// quarter cycle at the full width.
+constexpr double kCyclesPerValue = 0.25;
+
+double CyclesPerBox(const RoiSpec& args, const std::vector<PooledBox>& boxes) {
+  double pixels = 0;
+  for (const PooledBox& box : boxes) {
+    const PixelRange rows = Clip(box.y, args.map.height);
+    const PixelRange columns = Clip(box.x, args.map.width);
+    pixels +=
+        double(rows.end - rows.begin) * double(columns.end - columns.begin);
   }
-  for (; i < n; ++i) add(i, Widen(d_output[i]));
+  return kCyclesPerValue * args.map.channels *
+         (pixels / boxes.size() + args.grid.height * args.grid.width);
 }
 
-TFO_INSTANTIATE_FUNCTION(PoolBinRow);
-TFO_INSTANTIATE_FUNCTION(ScatterAdd);
+void FillBins(PooledSpan span, int64_t limit, int64_t count, PixelRange* bins) {
+  for (int64_t p = 0; p < count; ++p) bins[p] = BinOf(span, p, count, limit);
+}
+
+template <typename T>
+PooledView<T> At(const PooledView<T>& pooled, int64_t offset) {
+  return {pooled.output + offset,
+          pooled.argmax == nullptr ? nullptr : pooled.argmax + offset};
+}
+
+}  // namespace
+
+template <typename T>
+Error RoiPool(const Cpu& cpu, const RoiPoolArgs<T>& args) {
+  if (args.Pooled(args.boxes.count).Size() == 0) return nullptr;
+  const std::vector<PooledBox> pooled_boxes = ReadPooledBoxes(args, args.boxes);
+  const PooledView<T> to = {args.output, args.argmax};
+  const FeatureShape& shape = args.map;
+  const FeatureShape pooled = args.Pooled(pooled_boxes.size());
+  const std::vector<BinRow> bin_rows = PooledBinRows(args, pooled_boxes);
+  std::vector<PixelRange> columns(pooled_boxes.size() * pooled.width);
+  for (size_t k = 0; k < pooled_boxes.size(); ++k) {
+    FillBins(pooled_boxes[k].x, shape.width, pooled.width,
+             &columns[k * pooled.width]);
+  }
+  // Blocks of channels: the pixel rows in use, of a block, fit the caches.
+  constexpr int64_t kBlock = 1024 / sizeof(T);
+  const int64_t blocks = (shape.channels + kBlock - 1) / kBlock;
+  const int64_t units = bin_rows.size();
+  cpu.ParallelFor(blocks * units,
+                  CyclesPerBox(args, pooled_boxes) / (blocks * pooled.height),
+                  [&](int64_t begin, int64_t end) {
+                    for (int64_t unit = begin; unit < end; ++unit) {
+                      const int64_t c = unit / units * kBlock;
+                      const auto& [k, p, image, rows] = bin_rows[unit % units];
+                      PoolBinRow<T>(
+                          {args.features + shape.Offset(image, 0, 0, c),
+                           shape.width, shape.channels},
+                          std::min(kBlock, shape.channels - c), rows,
+                          {&columns[k * pooled.width], pooled.width},
+                          At(to, pooled.Offset(k, p, 0, c)));
+                    }
+                  });
+  return nullptr;
+}
+
+template <typename T>
+Error RoiPoolGradGrad(const Cpu& cpu, const RoiPoolGradGradArgs<T>& args) {
+  const std::vector<PooledBox> pooled_boxes = ReadPooledBoxes(args, args.boxes);
+  const FeatureShape& features = args.map;
+  const FeatureShape pooled = args.Pooled(args.boxes.count);
+  cpu.ParallelFor(
+      pooled.batch * pooled.height, 4.0 * pooled.width * pooled.channels,
+      [&](int64_t begin, int64_t end) {
+        for (int64_t unit = begin; unit < end; ++unit) {
+          const int64_t k = unit / pooled.height, p = unit % pooled.height;
+          const PooledBox& box = pooled_boxes[k];
+          const PixelRange rows = BinRows(args, box, p);
+          const int64_t first = rows.begin * features.width;
+          const uint64_t count =
+              rows.empty() ? 0 : rows.end * features.width - first;
+          const T* const image =
+              args.dd_features + box.image * features.ImageSize();
+          for (int64_t q = 0; q < pooled.width; ++q) {
+            const int64_t to = pooled.Offset(k, p, q, 0);
+            for (int64_t c = 0; c < pooled.channels; ++c) {
+              const int64_t pixel = args.argmax[to + c];
+              const bool in_rows = static_cast<uint64_t>(pixel - first) < count;
+              // Rows follow each other: a pixel's index counts columns.
+              args.dd_output[to + c] =
+                  in_rows ? image[pixel * pooled.channels + c] : T{};
+            }
+          }
+        }
+      });
+  return nullptr;
+}
 
 }  // namespace TFO_CPU_NAMESPACE
+
+TFO_INSTANTIATE_ALGORITHM_PER_LEVEL(RoiPool, RoiPoolArgs);
+TFO_INSTANTIATE_ALGORITHM_PER_LEVEL(RoiPoolGradGrad, RoiPoolGradGradArgs);
+
 }  // namespace tfo

@@ -1,4 +1,4 @@
-// Gradients of the sums of deformable_attention_simd.cc.
+#include "tensorflow_ops/core/cc/convert_simd.h"
 #include "tensorflow_ops/nn/cc/kernels/deformable_attention/deformable_attention_corners.h"
 
 namespace tfo {
@@ -183,31 +183,33 @@ TFO_INLINE void WritePointGrads(const AttentionPoints<C>& points,
   }
 }
 
-// AttendQueriesGrad for kVectors whole vectors of channels, or any number if
-// kVectors is 0.
+// Adds to d_values, unless its data is null, for the pixels [begin, end) of an
+// image; writes the gradients to locations and weights if `of_points`. For
+// kVectors whole vectors of channels, or any number if kVectors is 0.
 template <int kVectors, typename T, typename C>
-TFO_INLINE void GradOfRows(const AttentionPoints<C>& points, AttentionRows rows,
-                           int64_t channels, const T* d_output,
-                           HeadView<const T> values, const C* locations,
-                           const C* weights, HeadView<C> d_values,
-                           int64_t begin, int64_t end, C* d_locations,
-                           C* d_weights, const AttentionScratch<C>& scratch) {
+TFO_INLINE void GradOfRows(const DeformableAttentionGradArgs<T>& args,
+                           const AttentionPoints<C>& points, AttentionRows rows,
+                           HeadView<const T> values, HeadView<C> d_values,
+                           int64_t begin, int64_t end, bool of_points,
+                           const AttentionScratch<C>& scratch) {
+  const int64_t channels = args.channels;
   const auto prefetch = [&](RowPlace place) __attribute__((always_inline)) {
     const int64_t first = place.row * points.count;
-    Prefetch<0>(locations + 2 * first, 2 * points.count);
-    Prefetch<0>(weights + first, points.count);
-    Prefetch<0>(d_output + place.row * channels, channels);
-    if (d_locations == nullptr) return;
-    Prefetch<1>(d_locations + 2 * first, 2 * points.count);
-    Prefetch<1>(d_weights + first, points.count);
+    Prefetch<0>(args.locations + 2 * first, 2 * points.count);
+    Prefetch<0>(args.weights + first, points.count);
+    Prefetch<0>(args.d_output + place.row * channels, channels);
+    if (!of_points) return;
+    Prefetch<1>(args.d_locations + 2 * first, 2 * points.count);
+    Prefetch<1>(args.d_weights + first, points.count);
   };
   ForRows(rows, prefetch, [&](RowPlace place) {
     const int64_t first = place.row * points.count;
     const int64_t head = place.head * channels;
-    FindCorners<true>(points, locations + 2 * first, weights + first, scratch);
-    const Upstream<kVectors, T, C> upstream(d_output + place.row * channels,
-                                            channels, scratch.upstream);
-    if (d_locations != nullptr) {
+    FindCorners<true>(points, args.locations + 2 * first, args.weights + first,
+                      scratch);
+    const Upstream<kVectors, T, C> upstream(
+        args.d_output + place.row * channels, channels, scratch.upstream);
+    if (of_points) {
       FindRows(points, scratch.pixels,
                HeadView<const T>{values.data + head, values.stride},
                static_cast<const T*>(scratch.zeros), scratch.rows);
@@ -221,49 +223,149 @@ TFO_INLINE void GradOfRows(const AttentionPoints<C>& points, AttentionRows rows,
       }
     }
     for (int64_t p = 0; p < points.count; ++p) {
-      if (d_locations != nullptr) {
+      if (of_points) {
         DotCorners(points, p, channels, upstream, scratch);
       }
       if (d_values.data != nullptr) {
         AddToCorners(points, p, channels, upstream, scratch);
       }
     }
-    if (d_locations != nullptr) {
-      WritePointGrads(points, weights + first, scratch, d_locations + 2 * first,
-                      d_weights + first);
+    if (of_points) {
+      WritePointGrads(points, args.weights + first, scratch,
+                      args.d_locations + 2 * first, args.d_weights + first);
     }
   });
 }
 
-}  // namespace
-
 template <typename T, typename C>
-void AttendQueriesGrad(const AttentionPoints<C>& points, AttentionRows rows,
-                       int64_t channels, const T* d_output,
-                       HeadView<const T> values, const C* locations,
-                       const C* weights, HeadView<C> d_values, int64_t begin,
-                       int64_t end, C* d_locations, C* d_weights,
+void AttendQueriesGrad(const DeformableAttentionGradArgs<T>& args,
+                       const AttentionPoints<C>& points, AttentionRows rows,
+                       HeadView<const T> values, HeadView<C> d_values,
+                       int64_t begin, int64_t end, bool of_points,
                        const AttentionScratch<C>& scratch) {
   const auto run = [&](auto vectors) {
-    GradOfRows<decltype(vectors)::kValue>(
-        points, rows, channels, d_output, values, locations, weights, d_values,
-        begin, end, d_locations, d_weights, scratch);
+    GradOfRows<decltype(vectors)::kValue>(args, points, rows, values, d_values,
+                                          begin, end, of_points, scratch);
   };
   constexpr int kCount = Lanes<T>::kCount;
-  if (channels == 2 * kCount) return run(Constant<2>());
-  if (channels == 4 * kCount) return run(Constant<4>());
+  if (args.channels == 2 * kCount) return run(Constant<2>());
+  if (args.channels == 4 * kCount) return run(Constant<4>());
   run(Constant<0>());
 }
 
-#define TFO_INSTANTIATE(T)                                               \
-  template void AttendQueriesGrad<T>(                                    \
-      const AttentionPoints<Accumulator<T>>&, AttentionRows, int64_t,    \
-      const T*, HeadView<const T>, const Accumulator<T>*,                \
-      const Accumulator<T>*, HeadView<Accumulator<T>>, int64_t, int64_t, \
-      Accumulator<T>*, Accumulator<T>*,                                  \
-      const AttentionScratch<Accumulator<T>>&)
-TFO_FOR_EACH_FLOAT(TFO_INSTANTIATE);
-#undef TFO_INSTANTIATE
+// Gradients to values: sums of an owner, in d_values itself, or apart if they
+// are of another type or often added to (ReadsOften).
+template <typename T>
+class OwnedValues {
+ public:
+  using C = Accumulator<T>;
+
+  static bool AreInPlace(const AttentionShape& args) {
+    return sizeof(C) == sizeof(T) && !ReadsOften(args);
+  }
+
+  explicit OwnedValues(const AttentionShape& args) : args_(args) {}
+
+  // Sums of the pixels [begin, end), which are zero; pixel 0 is at the view's
+  // data. Sums in place are zero already.
+  HeadView<C> Start(HeadView<T> d_values, int64_t begin, int64_t end) {
+    d_values_ = d_values;
+    begin_ = begin;
+    end_ = end;
+    if constexpr (sizeof(C) == sizeof(T)) {
+      if (AreInPlace(args_)) return d_values;
+    }
+    const int64_t count = (end - begin) * args_.channels;
+    C* const sums = sums_.Resize(count);
+    std::fill_n(sums, count, C{0});
+    return {sums - begin * args_.channels, args_.channels};
+  }
+  void Finish() {
+    if (AreInPlace(args_)) return;
+    for (int64_t i = begin_; i < end_; ++i) {
+      NarrowArray<T>(sums_.data() + (i - begin_) * args_.channels,
+                     d_values_.data + i * d_values_.stride, args_.channels);
+    }
+  }
+
+ private:
+  const AttentionShape& args_;
+  AlignedNumbers<C> sums_;
+  HeadView<T> d_values_;
+  int64_t begin_, end_;
+};
+
+}  // namespace
+
+template <typename T>
+Error DeformableAttentionGrad(const Cpu& cpu,
+                              const DeformableAttentionGradArgs<T>& args) {
+  using C = Accumulator<T>;
+  const AttentionPoints<C> points(args);
+  // An owner of an image and some heads computes everything. Too few of them
+  // for all threads: owners of bands of pixels, after the other gradients.
+  const bool at_once = args.batch * args.heads >= cpu.num_threads;
+  if (!at_once) {
+    ForQueries<T>(cpu, args, points, 2 * CyclesPerQuery(args),
+                  [&](int64_t image, int64_t head, const AttentionRows& rows,
+                      ThreadMemory<T>& memory) {
+                    AttendQueriesGrad(args, points, rows,
+                                      memory.Values(args.values, image, head),
+                                      HeadView<C>{nullptr, 0}, 0, 0,
+                                      /*of_points=*/true, memory.Scratch());
+                  });
+  }
+  const bool in_place = OwnedValues<T>::AreInPlace(args);
+  if (in_place) {
+    const int64_t row = args.heads * args.channels;
+    cpu.ParallelFor(args.batch * args.pixels, 0.1 * row,
+                    [&](int64_t begin, int64_t end) {
+                      std::fill(args.d_values + begin * row,
+                                args.d_values + end * row, T{});
+                    });
+  }
+  // Groups of heads, if the sums of several are side by side.
+  const int64_t groups =
+      in_place
+          ? std::min(args.heads, DivideUp(2 * int64_t{cpu.num_threads},
+                                          std::max<int64_t>(args.batch, 1)))
+          : args.heads;
+  const int64_t owners = args.batch * groups;
+  const int64_t bands =
+      at_once ? 1 : DivideUp(cpu.num_threads, std::max<int64_t>(owners, 1));
+  cpu.ParallelFor(
+      owners * bands,
+      (2 * CyclesPerQuery(args) * args.queries +
+       0.5 * args.pixels * args.channels) *
+          args.heads / std::max<int64_t>(groups * bands, 1),
+      [&](int64_t begin, int64_t end) {
+        ThreadMemory<T> memory(args, points);
+        OwnedValues<T> owned(args);
+        for (int64_t unit = begin; unit < end; ++unit) {
+          const int64_t image = unit / bands / groups;
+          const int64_t group = unit / bands % groups;
+          const int64_t head = args.heads * group / groups;
+          const int64_t my_heads = args.heads * (group + 1) / groups - head;
+          const int64_t first = args.pixels * (unit % bands) / bands;
+          const int64_t last = args.pixels * (unit % bands + 1) / bands;
+          const HeadView<C> sums = owned.Start(
+              ViewOf(args, args.d_values, image, head), first, last);
+          AttendQueriesGrad(
+              args, points,
+              {image * args.queries, args.queries, args.heads, head, my_heads},
+              at_once ? memory.Values(args.values, image, head)
+                      : ViewOf(args, args.values, image, head),
+              sums, first, bands == 1 ? INT64_MAX : last, at_once,
+              memory.Scratch());
+          owned.Finish();
+        }
+      });
+  return nullptr;
+}
 
 }  // namespace TFO_CPU_NAMESPACE
+
+TFO_INSTANTIATE_ALGORITHM_PER_LEVEL(DeformableAttentionGrad,
+                                    DeformableAttentionGradArgs);
+
 }  // namespace tfo

@@ -1,4 +1,3 @@
-// Weighted sums. Their gradients are in deformable_attention_grad_simd.cc.
 #include "tensorflow_ops/nn/cc/kernels/deformable_attention/deformable_attention_corners.h"
 
 namespace tfo {
@@ -32,32 +31,30 @@ TFO_INLINE void SumPoints(const AttentionPoints<C>& points, const Part& part,
   }
 }
 
-}  // namespace
-
 template <typename T, typename C>
-void AttendQueries(const AttentionPoints<C>& points, AttentionRows rows,
-                   int64_t channels, HeadView<const T> values,
-                   const C* locations, const C* weights, T* output,
+void AttendQueries(const DeformableAttentionArgs<T>& args,
+                   const AttentionPoints<C>& points, AttentionRows rows,
+                   HeadView<const T> values,
                    const AttentionScratch<C>& scratch) {
   constexpr int kCount = Lanes<T>::kCount;
   ForRows(
       rows,
       [&](RowPlace place) __attribute__((always_inline)) {
         const int64_t first = place.row * points.count;
-        Prefetch<0>(locations + 2 * first, 2 * points.count);
-        Prefetch<0>(weights + first, points.count);
+        Prefetch<0>(args.locations + 2 * first, 2 * points.count);
+        Prefetch<0>(args.weights + first, points.count);
       },
       [&](RowPlace place) {
         const int64_t first = place.row * points.count;
-        FindCorners<false>(points, locations + 2 * first, weights + first,
-                           scratch);
+        FindCorners<false>(points, args.locations + 2 * first,
+                           args.weights + first, scratch);
         FindRows(points, scratch.pixels,
-                 HeadView<const T>{values.data + place.head * channels,
+                 HeadView<const T>{values.data + place.head * args.channels,
                                    values.stride},
                  static_cast<const T*>(scratch.zeros), scratch.rows);
-        T* const out = output + place.row * channels;
+        T* const out = args.output + place.row * args.channels;
         ForVectorGroups<4, kCount>(
-            channels, 0,
+            args.channels, 0,
             [&](auto vectors, int64_t at) {
               SumPoints<decltype(vectors)::kValue>(points, Whole<T>(), at,
                                                    scratch, out);
@@ -68,13 +65,26 @@ void AttendQueries(const AttentionPoints<C>& points, AttentionRows rows,
       });
 }
 
-#define TFO_INSTANTIATE(T)                                                     \
-  template void AttendQueries<T>(const AttentionPoints<Accumulator<T>>&,       \
-                                 AttentionRows, int64_t, HeadView<const T>,    \
-                                 const Accumulator<T>*, const Accumulator<T>*, \
-                                 T*, const AttentionScratch<Accumulator<T>>&)
-TFO_FOR_EACH_FLOAT(TFO_INSTANTIATE);
-#undef TFO_INSTANTIATE
+}  // namespace
+
+template <typename T>
+Error DeformableAttention(const Cpu& cpu,
+                          const DeformableAttentionArgs<T>& args) {
+  if (args.channels == 0) return nullptr;
+  const AttentionPoints<Accumulator<T>> points(args);
+  ForQueries<T>(cpu, args, points, CyclesPerQuery(args),
+                [&](int64_t image, int64_t head, const AttentionRows& rows,
+                    ThreadMemory<T>& memory) {
+                  AttendQueries(args, points, rows,
+                                memory.Values(args.values, image, head),
+                                memory.Scratch());
+                });
+  return nullptr;
+}
 
 }  // namespace TFO_CPU_NAMESPACE
+
+TFO_INSTANTIATE_ALGORITHM_PER_LEVEL(DeformableAttention,
+                                    DeformableAttentionArgs);
+
 }  // namespace tfo

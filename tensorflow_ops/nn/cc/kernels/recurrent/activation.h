@@ -47,18 +47,6 @@ TFO_FORMULA V SlopeAt(CellActivation activation, V y) {
   }
 }
 
-// Calls body(activation, recurrent_activation), which the compiler knows for
-// the usual ones.
-template <typename Body>
-TFO_FORMULA void WithActivations(const RecurrentSpec& spec, const Body& body) {
-  if (spec.activation == CellActivation::kTanh &&
-      spec.recurrent_activation == CellActivation::kSigmoid) {
-    body(CellActivation::kTanh, CellActivation::kSigmoid);
-  } else {
-    body(spec.activation, spec.recurrent_activation);
-  }
-}
-
 }  // namespace TFO_FORMULA_NAMESPACE
 }  // namespace tfo
 

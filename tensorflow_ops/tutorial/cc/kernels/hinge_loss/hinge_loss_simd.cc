@@ -1,12 +1,17 @@
-#include "tensorflow_ops/tutorial/cc/kernels/hinge_loss/hinge_loss_simd.h"
-
+#include <algorithm>
 #include <cmath>
 
+#include "tensorflow_ops/core/cc/cpu_dispatch.h"
 #include "tensorflow_ops/core/cc/simd.h"
+#include "tensorflow_ops/tutorial/cc/kernels/hinge_loss/hinge_loss.h"
 #include "tensorflow_ops/tutorial/cc/kernels/hinge_loss/hinge_loss_math.h"
 
 namespace tfo {
 namespace TFO_CPU_NAMESPACE {
+namespace {
+
+// Of a logit. ParallelFor decides with it how many rows a thread needs.
+constexpr double kCycles = 1;
 
 template <typename T>
 void HingeLossRow(const HingeLossArgs<T>& args, int64_t row) {
@@ -50,11 +55,42 @@ void HingeLossGradRow(const HingeLossGradArgs<T>& args, int64_t row) {
   d_logits[label] = Narrow<T>(-SumLanes(sum));
 }
 
-#define TFO_INSTANTIATE(T)                                      \
-  template void HingeLossRow(const HingeLossArgs<T>&, int64_t); \
-  template void HingeLossGradRow(const HingeLossGradArgs<T>&, int64_t)
-TFO_FOR_EACH_FLOAT(TFO_INSTANTIATE);
-#undef TFO_INSTANTIATE
+}  // namespace
+
+template <typename T>
+Error HingeLoss(const Cpu& cpu, const HingeLossArgs<T>& args) {
+  cpu.ParallelFor(args.rows, 10 + kCycles * args.classes,
+                  [&](int64_t begin, int64_t end) {
+                    for (int64_t row = begin; row < end; ++row) {
+                      if (HasHingeLoss(args, row)) {
+                        HingeLossRow(args, row);
+                      } else {
+                        args.loss[row] = {};
+                        args.rank[row] = 0;
+                      }
+                    }
+                  });
+  return nullptr;
+}
+
+template <typename T>
+Error HingeLossGrad(const Cpu& cpu, const HingeLossGradArgs<T>& args) {
+  cpu.ParallelFor(
+      args.rows, 10 + kCycles * args.classes, [&](int64_t begin, int64_t end) {
+        for (int64_t row = begin; row < end; ++row) {
+          if (HasHingeLoss(args, row)) {
+            HingeLossGradRow(args, row);
+          } else {
+            std::fill_n(args.d_logits + row * args.classes, args.classes, T{});
+          }
+        }
+      });
+  return nullptr;
+}
 
 }  // namespace TFO_CPU_NAMESPACE
+
+TFO_INSTANTIATE_ALGORITHM_PER_LEVEL(HingeLoss, HingeLossArgs);
+TFO_INSTANTIATE_ALGORITHM_PER_LEVEL(HingeLossGrad, HingeLossGradArgs);
+
 }  // namespace tfo

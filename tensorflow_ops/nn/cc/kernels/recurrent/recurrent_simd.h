@@ -1,19 +1,22 @@
 // A task has examples of a batch, which it takes through all steps, as they
 // wait for no other. Each step multiplies their states with the recurrent
 // kernel.
-#ifndef TENSORFLOW_OPS_NN_CC_KERNELS_RECURRENT_RECURRENT_CPU_H_
-#define TENSORFLOW_OPS_NN_CC_KERNELS_RECURRENT_RECURRENT_CPU_H_
+#ifndef TENSORFLOW_OPS_NN_CC_KERNELS_RECURRENT_RECURRENT_SIMD_H_
+#define TENSORFLOW_OPS_NN_CC_KERNELS_RECURRENT_RECURRENT_SIMD_H_
 
 #include <algorithm>
 #include <cstdint>
+#include <type_traits>
 
 #include "tensorflow_ops/core/cc/device.h"
 #include "tensorflow_ops/core/cc/gemm_simd.h"
 #include "tensorflow_ops/core/cc/int_math.h"
 #include "tensorflow_ops/core/cc/scratch.h"
+#include "tensorflow_ops/core/cc/simd.h"
 #include "tensorflow_ops/nn/cc/kernels/recurrent/recurrent.h"
 
 namespace tfo {
+namespace TFO_CPU_NAMESPACE {
 
 // A matrix [depth, columns], packed once for the products of all steps.
 template <typename T>
@@ -23,16 +26,16 @@ class PackedMatrix {
   PackedMatrix(const Cpu& cpu, const T* matrix, int64_t row_stride,
                int64_t column_stride, int64_t depth, int64_t columns)
       : depth_(depth),
-        padded_(RoundUp(columns, TFO_DISPATCH(PanelColumns<T>)())),
+        padded_(RoundUp(columns, PanelColumns<T>())),
         panels_(depth * padded_) {
-    const auto pack = TFO_DISPATCH(PackPanels<T, T>);
     cpu.ParallelFor(DivideUp(depth, kGemmDepth), 1.0 * kGemmDepth * padded_,
                     [&](int64_t begin, int64_t end) {
                       for (int64_t i = begin; i < end; ++i) {
                         const int64_t first = i * kGemmDepth;
-                        pack(matrix + first * row_stride, row_stride,
-                             column_stride, std::min(kGemmDepth, depth - first),
-                             columns, panels_.data() + first * padded_);
+                        PackPanels<T, T>(
+                            matrix + first * row_stride, row_stride,
+                            column_stride, std::min(kGemmDepth, depth - first),
+                            columns, panels_.data() + first * padded_);
                       }
                     });
   }
@@ -43,15 +46,13 @@ class PackedMatrix {
   template <typename Row>
   void Multiply(int64_t rows, const Row& row, bool add, T* tile,
                 T* product) const {
-    const auto pack = TFO_DISPATCH(PackTile<T, T>);
-    const auto multiply = TFO_DISPATCH(MultiplyTile<T>);
     for (int64_t first = 0; first < depth_; first += kGemmDepth) {
       const int64_t block = std::min(kGemmDepth, depth_ - first);
       for (int64_t m = 0; m < rows; ++m) {
-        pack(row(m) + first, 0, 1, block, tile + m * kGemmStride);
+        PackTile<T, T>(row(m) + first, 0, 1, block, tile + m * kGemmStride);
       }
-      multiply(tile, rows, block, panels_.data() + first * padded_, padded_,
-               add || first > 0, product, padded_);
+      MultiplyTile<T>(tile, rows, block, panels_.data() + first * padded_,
+                      padded_, add || first > 0, product, padded_);
     }
   }
 
@@ -77,6 +78,20 @@ void ForExamples(const Cpu& cpu, const RecurrentSpec& spec, const Body& body) {
                   });
 }
 
+// Calls body(activation, recurrent_activation): types that convert to it for
+// the usual ones, so that the compiler knows them.
+template <typename Body>
+TFO_INLINE void WithActivations(const RecurrentSpec& spec, const Body& body) {
+  constexpr auto kTanh = CellActivation::kTanh;
+  constexpr auto kSigmoid = CellActivation::kSigmoid;
+  if (spec.activation == kTanh && spec.recurrent_activation == kSigmoid) {
+    body(std::integral_constant<CellActivation, kTanh>(),
+         std::integral_constant<CellActivation, kSigmoid>());
+  } else {
+    body(spec.activation, spec.recurrent_activation);
+  }
+}
+
 // The output of a masked step.
 template <typename T>
 void RepeatOutput(const T* state, bool has_begun, int64_t units, T* output) {
@@ -87,6 +102,7 @@ void RepeatOutput(const T* state, bool has_begun, int64_t units, T* output) {
   }
 }
 
+}  // namespace TFO_CPU_NAMESPACE
 }  // namespace tfo
 
-#endif  // TENSORFLOW_OPS_NN_CC_KERNELS_RECURRENT_RECURRENT_CPU_H_
+#endif  // TENSORFLOW_OPS_NN_CC_KERNELS_RECURRENT_RECURRENT_SIMD_H_

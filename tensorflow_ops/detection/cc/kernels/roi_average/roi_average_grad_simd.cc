@@ -3,10 +3,76 @@
 #include <cstring>
 
 #include "tensorflow_ops/core/cc/convert_simd.h"
-#include "tensorflow_ops/detection/cc/kernels/roi_average/roi_average_cpu.h"
+#include "tensorflow_ops/detection/cc/kernels/roi_average/roi_average_simd.h"
 
 namespace tfo {
+namespace TFO_CPU_NAMESPACE {
 namespace {
+
+// The transpose of AverageBinRow in one row of pixels, whose tap has
+// `weight`: adds to `sums`, which begin at the first bin's first channel.
+// Prefetches d_output `ahead` elements further, where the caller continues.
+template <typename T>
+void AddBinRow(RowView<const T> d_output, Sum<T> weight,
+               const BinTaps<Tap<Sum<T>>>& columns, const BinChannels& of,
+               int64_t ahead, RowView<Sum<T>> sums) {
+  constexpr int kCount = Lanes<T>::kCount;
+  const int64_t channels = sums.channels;
+  const int64_t count = of.count, step = of.step;
+  for (int64_t q = 0; q < columns.count; ++q) {
+    const T* const from = d_output.data + q * d_output.channels;
+    Sum<T>* const to = sums.data + q * of.next_bin;
+    const auto bin = TapsOf(columns, q);
+    if (step != 1) {
+      ForChannels<8>(count, 0, [&](auto piece, int64_t c) {
+        constexpr int kPiece = decltype(piece)::kValue;
+        Sum<T> values[kPiece];
+        for (int i = 0; i < kPiece; ++i) {
+          values[i] = weight * LoadOne(from + c + i);
+        }
+        for (auto x = bin.begin; x < bin.end; ++x) {
+          Sum<T>* const pixel = to + x->pixel * channels + c * step;
+#pragma GCC unroll 8
+          for (int i = 0; i < kPiece; ++i) {
+            pixel[i * step] = MulAdd(x->weight, values[i], pixel[i * step]);
+          }
+        }
+      });
+      continue;
+    }
+    ForVectorGroups<kMaxVectors, kCount>(
+        count, 0,
+        [&](auto vectors, int64_t c) {
+          constexpr int kVectors = decltype(vectors)::kValue;
+          Vector<T> values[kVectors];
+#pragma GCC unroll 16
+          for (int i = 0; i < kVectors; ++i) {
+            values[i] =
+                Load(from + c + i * kCount) * Broadcast<Vector<T>>(weight);
+            __builtin_prefetch(from + c + i * kCount + ahead);
+          }
+          for (auto x = bin.begin; x < bin.end; ++x) {
+            const Vector<T> w = Broadcast<Vector<T>>(x->weight);
+            Sum<T>* const pixel = to + x->pixel * channels + c;
+#pragma GCC unroll 16
+            for (int i = 0; i < kVectors; ++i) {
+              Store(MulAdd(w, values[i], Load(pixel + i * kCount)),
+                    pixel + i * kCount);
+            }
+          }
+        },
+        [&](int64_t c, int64_t n) {
+          const Vector<T> values =
+              LoadFirst(from + c, n) * Broadcast<Vector<T>>(weight);
+          for (auto x = bin.begin; x < bin.end; ++x) {
+            Sum<T>* const pixel = to + x->pixel * channels + c;
+            StoreFirst(MulAdd(Broadcast<Vector<T>>(x->weight), values,
+                              LoadFirst(pixel, n)),
+                       pixel, n);
+          }
+        });
+  }
+}
 
 // 16-bit types are summed in a buffer of floats, the others in place.
 template <typename T>
@@ -61,11 +127,11 @@ class RowSums {
   void Finish(RowView<T> row, int64_t width, int64_t count) const {
     if constexpr (!kSumsInPlace<T>) {
       if (count == row.channels) {
-        narrow_(buffer_.data(), row.data, width * count);
+        NarrowArray<T>(buffer_.data(), row.data, width * count);
       } else {
         for (int64_t x = 0; x < width; ++x) {
-          narrow_(buffer_.data() + x * count, row.data + x * row.channels,
-                  count);
+          NarrowArray<T>(buffer_.data() + x * count,
+                         row.data + x * row.channels, count);
         }
       }
     }
@@ -73,7 +139,6 @@ class RowSums {
 
  private:
   std::vector<Sum> buffer_;
-  decltype(TFO_DISPATCH(NarrowArray<T>)) narrow_ = TFO_DISPATCH(NarrowArray<T>);
 };
 
 }  // namespace
@@ -85,7 +150,6 @@ Error RoiAverageGrad(const Cpu& cpu, const RoiAverageGradArgs<T>& args) {
   const FeatureShape pooled = args.Pooled(args.boxes.count);
   const auto maps = MapsOf(args, args.d_features);
   const BoxTaps<T> taps(cpu, args, args.boxes);
-  const auto add_bin_row = TFO_DISPATCH(AddBinRow<T>);
   const int64_t channels = args.channels, ph = pooled.height;
   const BinChannels of = args.ChannelsOfBins();
   const bool all_channels = args.order == RoiChannels::kAll;
@@ -131,7 +195,7 @@ Error RoiAverageGrad(const Cpu& cpu, const RoiAverageGradArgs<T>& args) {
         while (tap->pixel != y) ++tap;
         const int64_t next = i + 1 < bin_rows.end(row) ? i[1] : *i;
         const int64_t ahead = (next - *i) * pooled.width * of.count;
-        add_bin_row(
+        AddBinRow<T>(
             {args.d_output + pooled.Offset(k, p, 0, c), of.count}, tap->weight,
             taps.Columns(k),
             {all_channels ? count : of.count, of.step, of.next_bin}, ahead,
@@ -143,6 +207,8 @@ Error RoiAverageGrad(const Cpu& cpu, const RoiAverageGradArgs<T>& args) {
   return nullptr;
 }
 
-TFO_INSTANTIATE_ALGORITHM(RoiAverageGrad, Cpu, RoiAverageGradArgs);
+}  // namespace TFO_CPU_NAMESPACE
+
+TFO_INSTANTIATE_ALGORITHM_PER_LEVEL(RoiAverageGrad, RoiAverageGradArgs);
 
 }  // namespace tfo
