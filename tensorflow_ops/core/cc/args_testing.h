@@ -80,11 +80,12 @@ class Tensors : public ArgsVisitor {
     for (const auto& [name, tensor] : tensors_) {
       wide.tensors_[name] = tensor;
       std::visit(
-          [&, &to = wide.tensors_[name].values](const auto& values) {
+          [&to = wide.tensors_[name].values,
+           is_output = tensor.is_output](const auto& values) {
             using X = typename std::decay_t<decltype(values)>::value_type;
             if constexpr (!std::is_same_v<X, char>) {
               GpuVector<double> widened(values.size());
-              for (size_t i = 0; !tensor.is_output && i < values.size(); ++i) {
+              for (size_t i = 0; !is_output && i < values.size(); ++i) {
                 widened[i] = Widen(values[i]);
               }
               to = std::move(widened);
