@@ -1,224 +1,275 @@
-#include "tensorflow_ops/seq2seq/cc/kernels/beam_search/beam_search_step_simd.h"
+#include <algorithm>
+#include <limits>
+#include <memory>
+#include <vector>
 
-#include "tensorflow_ops/nn/cc/kernels/rows/reductions_simd.h"
+#include "tensorflow_ops/core/cc/cpu_dispatch.h"
+#include "tensorflow_ops/nn/cc/kernels/rows/partition.h"
+#include "tensorflow_ops/seq2seq/cc/kernels/beam_search/beam_reader_simd.h"
+#include "tensorflow_ops/seq2seq/cc/kernels/beam_search/beam_search_step.h"
 
 namespace tfo {
 namespace TFO_CPU_NAMESPACE {
+namespace {
 
-#ifdef __aarch64__
-// A bit per lane: is a > b (or a >= b)?
-template <bool kOrEqual>
-static TFO_INLINE uint32_t IsGreater(FloatVector a, FloatVector b) {
-  const IntVector is = kOrEqual ? a >= b : a > b, bits = {1, 2, 4, 8};
-  return vaddvq_u32(reinterpret_cast<uint32x4_t>(is & bits));
-}
-template <bool kOrEqual>
-static TFO_INLINE uint32_t IsGreater(DoubleVector a, DoubleVector b) {
-  const Lanes<double>::Index is = kOrEqual ? a >= b : a > b, bits = {1, 2};
-  return vaddvq_u64(reinterpret_cast<uint64x2_t>(is & bits));
-}
-
-// A bit for each nonzero byte of n <= 16.
-static TFO_INLINE uint32_t IsSet(const bool* bytes, int64_t n) {
-  uint32_t set = 0;
-  for (int64_t i = 0; i < n; ++i) set |= uint32_t{bytes[i]} << i;
-  return set;
-}
-#else
-// A bit per lane: is a > b (or a >= b)?
-template <bool kOrEqual>
-static TFO_INLINE uint32_t IsGreater(FloatVector a, FloatVector b) {
-  constexpr int kIs = kOrEqual ? _CMP_GE_OQ : _CMP_GT_OQ;
-#ifdef __AVX512F__
-  return _mm512_cmp_ps_mask(reinterpret_cast<__m512>(a),
-                            reinterpret_cast<__m512>(b), kIs);
-#else
-  return _mm256_movemask_ps(_mm256_cmp_ps(reinterpret_cast<__m256>(a),
-                                          reinterpret_cast<__m256>(b), kIs));
-#endif
-}
-template <bool kOrEqual>
-static TFO_INLINE uint32_t IsGreater(DoubleVector a, DoubleVector b) {
-  constexpr int kIs = kOrEqual ? _CMP_GE_OQ : _CMP_GT_OQ;
-#ifdef __AVX512F__
-  return _mm512_cmp_pd_mask(reinterpret_cast<__m512d>(a),
-                            reinterpret_cast<__m512d>(b), kIs);
-#else
-  return _mm256_movemask_pd(_mm256_cmp_pd(reinterpret_cast<__m256d>(a),
-                                          reinterpret_cast<__m256d>(b), kIs));
-#endif
-}
-
-// A bit for each nonzero byte of n <= 16.
-static TFO_INLINE uint32_t IsSet(const bool* bytes, int64_t n) {
-  alignas(16) char copy[16] = {};
-  memcpy(copy, bytes, n);
-  const __m128i v = _mm_load_si128(reinterpret_cast<const __m128i*>(copy));
-  return ~_mm_movemask_epi8(_mm_cmpeq_epi8(v, _mm_setzero_si128())) & 0xFFFF;
-}
-#endif
-
-template <typename Value>
-static inline bool IsWorse(const BeamCandidate<Value>& a,
-                           const BeamCandidate<Value>& b) {
-  return a.logit < b.logit || (a.logit == b.logit && a.token > b.token);
-}
-
-// Adds to a heap whose root is the worst candidate.
-template <typename Value>
-static void Push(BeamCandidate<Value> candidate, BeamPart<Value>* part) {
-  BeamCandidate<Value>* const heap = part->candidates;
-  int64_t at;
-  if (part->count < part->keep) {
-    at = part->count++;
-    for (int64_t over; at > 0; at = over) {
-      over = (at - 1) / 2;
-      if (!IsWorse(candidate, heap[over])) break;
-      heap[at] = heap[over];
-    }
+// The greatest value of T below x, which T holds.
+template <typename T>
+Accumulator<T> NextBelow(Accumulator<T> x) {
+  if constexpr (sizeof(T) > 2) {
+    return std::nextafter(x, -std::numeric_limits<Accumulator<T>>::infinity());
   } else {
-    // Earlier tokens that were not kept are no greater; later ones follow those
-    // kept.
-    if (part->dropped < heap[0].logit) part->dropped = heap[0].logit;
-    at = 0;
-    for (int64_t under; (under = 2 * at + 1) < part->count; at = under) {
-      if (under + 1 < part->count && IsWorse(heap[under + 1], heap[under])) {
-        ++under;
-      }
-      if (!IsWorse(heap[under], candidate)) break;
-      heap[at] = heap[under];
+    T value = Narrow<T>(x);
+    if ((value.bits & 0x7FFF) == 0) {
+      value.bits = 0x8001;
+    } else {
+      value.bits += value.bits & 0x8000 ? 1 : -1;
     }
+    return Widen(value);
   }
-  heap[at] = candidate;
 }
 
 template <typename T>
-struct BeamReader {
+class Step {
+ public:
   using Value = Accumulator<T>;
-  using V = typename Lanes<T>::Vector;
-  using State = SoftmaxState<V>;
-  static constexpr int kCount = Lanes<T>::kCount;
-  static constexpr int64_t kBlock = kBlockVectors * kCount;
-  static constexpr Value kNone = -static_cast<Value>(INFINITY);
+  using Args = BeamSearchStepArgs<T>;
 
-  const BeamTokens& tokens;
-  const bool* forbidden;
-  BeamPart<Value>* part;
-
-  bool IsFull() const { return part->count == part->keep; }
-  void Drop(Value greatest) const {
-    if (part->dropped < greatest) part->dropped = greatest;
+  explicit Step(const Args& args) : args_(args) {
+    const int64_t rows = args.batch * args.beams;
+    size_ = CpuPartSize(rows, args.vocabulary);
+    parts_per_row_ = (args.vocabulary + size_ - 1) / size_;
+    keep_ = std::min(args.beam_width, size_);
+    parts_.resize(rows * parts_per_row_);
+    candidates_.reset(new BeamCandidate<Value>[parts_.size() * keep_]);
   }
 
-  // Keeps logits above `bound` of x, which are tokens [token, token + n). With
-  // kRaises, the bound rises to the worst logit kept.
-  template <bool kOrEqual, bool kRaises, typename E>
-  void Collect(const E* x, int64_t token, int64_t n, Value bound) const {
-    ForVectors<E>(n, [&](auto vectors, int64_t at) {
-      uint32_t lanes =
-          IsGreater<kOrEqual>(vectors.Load(x + at, kNone), Broadcast<V>(bound));
-      if (__builtin_expect(lanes == 0, 1)) return;
-      if (forbidden != nullptr) {
-        lanes &=
-            ~IsSet(forbidden + token + at, n - at < kCount ? n - at : kCount);
-      }
-      for (; lanes != 0; lanes &= lanes - 1) {
-        const int64_t i = at + __builtin_ctz(lanes);
-        if (!Allows(tokens, token + i)) continue;
-        const Value logit = LoadOne(x + i);
-        if (IsFull() && logit <= part->candidates[0].logit) continue;
-        Push({logit, static_cast<int32_t>(token + i)}, part);
-        if (kRaises && IsFull()) bound = part->candidates[0].logit;
-      }
-    });
-  }
-
-  template <typename E>
-  void CollectBlock(const E* x, int64_t token, int64_t n,
-                    const State& state) const {
-    if (tokens.rule == EosRule::kOnly) return;
-    if (IsFull()) {
-      const Value bound = part->candidates[0].logit;
-      if (VectorLanes::Max(state.max)[0] <= bound) return;
-      return Collect<false, false>(x, token, n, bound);
+  void Run(const Cpu& cpu) {
+    const double cycles_per_part = 0.8 * size_ + 200;
+    // Waking the threads twice costs more than balancing the load saves.
+    if (args_.batch >= 4 * cpu.num_threads) {
+      cpu.ParallelFor(args_.batch,
+                      cycles_per_part * parts_per_row_ * args_.beams,
+                      [&](int64_t begin, int64_t end) {
+                        const int64_t units = args_.beams * parts_per_row_;
+                        for (int64_t b = begin; b < end; ++b) {
+                          ReadParts(b * units, (b + 1) * units);
+                          Select(b);
+                        }
+                      });
+    } else {
+      cpu.ParallelFor(
+          parts_.size(), cycles_per_part,
+          [&](int64_t begin, int64_t end) { ReadParts(begin, end); });
+      for (int64_t b = 0; b < args_.batch; ++b) Select(b);
     }
-    // A bound that at least `needed` lanes reach.
-    const int64_t needed =
-        part->keep + (tokens.rule == EosRule::kNone ? tokens.num_eos : 0);
-    if (part->count == 0 && forbidden == nullptr && needed <= kCount) {
-      Value best[kCount];
-      for (int lane = 0; lane < kCount; ++lane) {
-        int at = lane;
-        for (; at > 0 && best[at - 1] < state.max[lane]; --at) {
-          best[at] = best[at - 1];
-        }
-        best[at] = state.max[lane];
-      }
-      if (best[needed - 1] > kNone) {
-        Drop(best[needed - 1]);
-        return Collect<true, false>(x, token, n, best[needed - 1]);
-      }
-    }
-    Collect<false, true>(x, token, n, kNone);
   }
 
-  void Read(const T* row, int64_t begin, int64_t end) const {
-    State all;
-    for (int64_t at = begin; at < end; at += kBlock) {
-      const int64_t n = end - at < kBlock ? end - at : kBlock;
-      State state = ReduceSoftmax(row + at, n);
-      const V sum = VectorLanes::Sum(state.rest);
-      if (__builtin_expect(sum[0] == sum[0], 1)) {
-        CollectBlock(row + at, at, n, state);
-      } else {  // contains NaN or infinity
-        Value counted[kBlock];
-        for (int64_t i = 0; i < n; ++i) {
-          counted[i] = CountedLogit(Value{LoadOne(row + at + i)});
-        }
-        state = ReduceSoftmax(counted, n);
-        CollectBlock(counted, at, n, state);
-      }
-      all = at == begin ? state : State::Merge(all, state);
+ private:
+  struct Chosen {
+    Value score, log_prob;
+    int64_t flat;  // beam * vocabulary + token
+
+    bool operator<(const Chosen& other) const {  // is it better?
+      return score > other.score || (score == other.score && flat < other.flat);
     }
-    if (tokens.rule == EosRule::kOnly) CollectEos(row, begin, end);
-    const State row_state = all.Joined(VectorLanes());
-    part->largest = row_state.max[0];
-    part->rest = row_state.rest[0];
+  };
+  // A live beam, and the terms of its candidates' scores.
+  struct Beam {
+    Value log_prob, largest, log_sum, divisor;
+
+    Value LogProb(Value logit) const {
+      return log_prob + ((logit - largest) - log_sum);
+    }
+    Value Score(Value logit) const { return LogProb(logit) / divisor; }
+  };
+
+  bool IsDead(int64_t row) const {
+    return !(args_.log_probs[row] > -std::numeric_limits<Value>::infinity());
   }
 
-  void CollectEos(const T* row, int64_t begin, int64_t end) const {
-    for (int64_t i = 0; i < tokens.num_eos; ++i) {
-      const int64_t token = tokens.eos_ids[i];
-      bool again = token < begin || token >= end ||
-                   (forbidden != nullptr && forbidden[token]);
-      for (int64_t j = 0; j < i; ++j) again |= tokens.eos_ids[j] == token;
-      if (again) continue;
-      const BeamCandidate<Value> candidate{
-          CountedLogit(Value{LoadOne(row + token)}),
-          static_cast<int32_t>(token)};
-      if (!IsFull() || IsWorse(part->candidates[0], candidate)) {
-        Push(candidate, part);
+  void ReadParts(int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t row = i / parts_per_row_, first = FirstToken(i);
+      parts_[i].candidates = &candidates_[i * keep_];
+      parts_[i].keep = keep_;
+      if (args_.finished[row] || IsDead(row)) continue;
+      ReadBeamPart(args_.logits + row * args_.vocabulary, first, LastToken(i),
+                   args_.tokens, Forbidden(row), &parts_[i]);
+    }
+  }
+
+  int64_t FirstToken(int64_t part) const {
+    return part % parts_per_row_ * size_;
+  }
+  int64_t LastToken(int64_t part) const {
+    return std::min(FirstToken(part) + size_, args_.vocabulary);
+  }
+  const bool* Forbidden(int64_t row) const {
+    return args_.forbidden == nullptr
+               ? nullptr
+               : args_.forbidden + row * args_.vocabulary;
+  }
+
+  Beam MakeBeam(int64_t row) const {
+    const BeamPart<Value>* const parts = &parts_[row * parts_per_row_];
+    Value largest = parts[0].largest;
+    for (int64_t p = 1; p < parts_per_row_; ++p) {
+      largest = std::max(largest, parts[p].largest);
+    }
+    // The first part with the largest logit contributes its `rest`: the 1 is
+    // left out.
+    double rest = 0;
+    bool has_top = false;
+    for (int64_t p = 0; p < parts_per_row_; ++p) {
+      if (!has_top && parts[p].largest == largest) {
+        rest += parts[p].rest;
+        has_top = true;
       } else {
-        Drop(candidate.logit);
+        rest += (1. + parts[p].rest) *
+                // exp of doubles needs glibc 2.29, which TensorFlow's own
+                // wheels do not.
+                static_cast<double>(
+                    expl(double{parts[p].largest} - double{largest}));
+      }
+    }
+    return {args_.log_probs[row], largest, static_cast<Value>(std::log1p(rest)),
+            LengthDivisor<Value>(args_.lengths[row] + int64_t{1},
+                                 args_.length_penalty)};
+  }
+
+  // Adds a candidate to the heap of the best, whose root is the worst.
+  void Add(const Chosen& candidate, std::vector<Chosen>* best) const {
+    if (!(candidate.score > -std::numeric_limits<Value>::infinity())) return;
+    if (static_cast<int64_t>(best->size()) < args_.beam_width) {
+      best->push_back(candidate);
+    } else if (candidate < best->front()) {
+      std::pop_heap(best->begin(), best->end());
+      best->back() = candidate;
+    } else {
+      return;
+    }
+    std::push_heap(best->begin(), best->end());
+  }
+
+  void AddToken(const Beam& beam, int64_t k, int64_t token, Value logit,
+                std::vector<Chosen>* best) const {
+    if (!(logit > -std::numeric_limits<Value>::infinity())) return;
+    Add({beam.Score(logit), beam.LogProb(logit), k * args_.vocabulary + token},
+        best);
+  }
+
+  // Could a token that the part dropped tie with the worst selected score?
+  // Rounding can make scores of different logits equal; then the lower token
+  // wins.
+  bool MissesTies(const Beam& beam, const BeamPart<Value>& part,
+                  const std::vector<Chosen>& best) const {
+    if (part.count < part.keep ||
+        static_cast<int64_t>(best.size()) < args_.beam_width) {
+      return false;
+    }
+    const Value worst = part.candidates[0].logit;
+    if (beam.Score(worst) != best.front().score) return false;
+    const Value dropped =
+        part.dropped < worst ? part.dropped : NextBelow<T>(worst);
+    return beam.Score(dropped) == best.front().score;
+  }
+
+  void Select(int64_t b) {
+    std::vector<Chosen> best;
+    std::vector<Beam> beams(args_.beams);
+    for (int64_t k = 0; k < args_.beams; ++k) {
+      const int64_t row = b * args_.beams + k;
+      if (IsDead(row)) continue;
+      if (args_.finished[row]) {
+        const Value log_prob = args_.log_probs[row];
+        Add({log_prob /
+                 LengthDivisor<Value>(args_.lengths[row], args_.length_penalty),
+             log_prob, k * args_.vocabulary + FirstEos(args_.tokens)},
+            &best);
+        continue;
+      }
+      beams[k] = MakeBeam(row);
+      for (int64_t p = 0; p < parts_per_row_; ++p) {
+        const auto& part = parts_[row * parts_per_row_ + p];
+        for (int64_t i = 0; i < part.count; ++i) {
+          AddToken(beams[k], k, part.candidates[i].token,
+                   part.candidates[i].logit, &best);
+        }
+      }
+    }
+    AddMissedTies(b, beams, &best);
+    std::sort_heap(best.begin(), best.end());
+    Write(b, best);
+  }
+
+  void AddMissedTies(int64_t b, const std::vector<Beam>& beams,
+                     std::vector<Chosen>* best) const {
+    for (int64_t k = 0; k < args_.beams; ++k) {
+      const int64_t row = b * args_.beams + k;
+      if (IsDead(row) || args_.finished[row]) continue;
+      for (int64_t i = row * parts_per_row_; i < (row + 1) * parts_per_row_;
+           ++i) {
+        const auto& part = parts_[i];
+        if (!MissesTies(beams[k], part, *best)) continue;
+        const BeamCandidate<Value>* const kept = part.candidates;
+        const bool* const forbidden = Forbidden(row);
+        for (int64_t token = FirstToken(i); token < LastToken(i); ++token) {
+          const Value logit = CountedLogit(
+              Value{Widen(args_.logits[row * args_.vocabulary + token])});
+          if (beams[k].Score(logit) != best->front().score) continue;
+          if (!Allows(args_.tokens, token)) continue;
+          if (forbidden != nullptr && forbidden[token]) continue;
+          if (std::any_of(kept, kept + part.count, [&](const auto& one) {
+                return one.token == token;
+              })) {
+            continue;
+          }
+          AddToken(beams[k], k, token, logit, best);
+        }
       }
     }
   }
+
+  void Write(int64_t b, const std::vector<Chosen>& best) const {
+    const int64_t rows = b * args_.beams, width = args_.beam_width;
+    for (int64_t w = 0; w < width; ++w) {
+      const int64_t to = b * width + w;
+      if (w >= static_cast<int64_t>(best.size())) {
+        args_.next_log_probs[to] = -std::numeric_limits<Value>::infinity();
+        args_.token_ids[to] = FirstEos(args_.tokens);
+        args_.parent_ids[to] = 0;
+        args_.next_finished[to] = true;
+        args_.next_lengths[to] = args_.lengths[rows];
+        continue;
+      }
+      const int64_t parent = best[w].flat / args_.vocabulary;
+      const int64_t token = best[w].flat % args_.vocabulary;
+      const bool finished = args_.finished[rows + parent];
+      args_.next_log_probs[to] = best[w].log_prob;
+      args_.token_ids[to] = token;
+      args_.parent_ids[to] = parent;
+      args_.next_finished[to] = finished || IsEos(args_.tokens, token);
+      args_.next_lengths[to] = args_.lengths[rows + parent] + !finished;
+    }
+  }
+
+  const Args& args_;
+  int64_t size_;  // of a part
+  int64_t parts_per_row_, keep_;
+  std::vector<BeamPart<Value>> parts_;
+  std::unique_ptr<BeamCandidate<Value>[]> candidates_;
 };
 
-#define TFO_DEFINE(T)                                                   \
-  template <>                                                           \
-  void ReadBeamPart<T>(const T* logits, int64_t begin, int64_t end,     \
-                       const BeamTokens& tokens, const bool* forbidden, \
-                       BeamPart<Accumulator<T>>* part) {                \
-    part->count = 0;                                                    \
-    part->dropped = BeamReader<T>::kNone;                               \
-    BeamReader<T>{tokens, forbidden, part}.Read(logits, begin, end);    \
-  }
-TFO_DEFINE(float)
-TFO_DEFINE(double)
-TFO_DEFINE(Half)
-TFO_DEFINE(BFloat16)
-#undef TFO_DEFINE
+}  // namespace
+
+template <typename T>
+Error BeamSearchStep(const Cpu& cpu, const BeamSearchStepArgs<T>& args) {
+  if (args.batch > 0 && args.beam_width > 0) Step<T>(args).Run(cpu);
+  return nullptr;
+}
 
 }  // namespace TFO_CPU_NAMESPACE
+
+TFO_INSTANTIATE_ALGORITHM_PER_LEVEL(BeamSearchStep, BeamSearchStepArgs);
+
 }  // namespace tfo

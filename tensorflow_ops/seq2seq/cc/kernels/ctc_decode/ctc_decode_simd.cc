@@ -2,12 +2,14 @@
 #include <limits>
 #include <vector>
 
-#include "tensorflow_ops/seq2seq/cc/kernels/beam_search/beam_search_step_simd.h"
+#include "tensorflow_ops/core/cc/cpu_dispatch.h"
+#include "tensorflow_ops/nn/cc/kernels/rows/reductions_simd.h"
+#include "tensorflow_ops/seq2seq/cc/kernels/beam_search/beam_reader_simd.h"
 #include "tensorflow_ops/seq2seq/cc/kernels/ctc_decode/ctc_beams.h"
 #include "tensorflow_ops/seq2seq/cc/kernels/ctc_decode/ctc_decode.h"
-#include "tensorflow_ops/seq2seq/cc/kernels/ctc_decode/ctc_greedy_simd.h"
 
 namespace tfo {
+namespace TFO_CPU_NAMESPACE {
 namespace {
 
 constexpr double kNone = -std::numeric_limits<double>::infinity();
@@ -30,7 +32,7 @@ class Frame {
     part_.keep = candidates_.size();
     const BeamTokens tokens{blank_ >= 0 ? EosRule::kNone : EosRule::kAny,
                             blank_ >= 0, &blank_};
-    TFO_DISPATCH(ReadBeamPart<T>)(row, 0, classes_, tokens, nullptr, &part_);
+    ReadBeamPart(row, 0, classes_, tokens, nullptr, &part_);
     log_sum_ = std::log1p(double{part_.rest});
   }
 
@@ -218,6 +220,42 @@ class SearchStep {
   std::vector<double> last_;
 };
 
+template <typename Value>
+struct GreedyClass {
+  Value rest;     // the sum is (1 + rest) e^(the largest logit)
+  int64_t index;  // of the first class with the largest logit
+};
+
+// The index of the first value that is not below `largest`; n if there is none.
+template <typename T>
+int64_t FindLargest(const T* row, int64_t n, Accumulator<T> largest) {
+  using V = typename Lanes<T>::Vector;
+  using Value = Accumulator<T>;
+  constexpr int64_t kBlock = 4 * Lanes<T>::kCount;
+  for (int64_t begin = 0; begin < n; begin += kBlock) {
+    const int64_t size = n - begin < kBlock ? n - begin : kBlock;
+    V found = V{};
+    ForVectors<T>(size, [&](auto part, int64_t at) {
+      const V v = part.Load(row + begin + at, -static_cast<Value>(INFINITY));
+      found = v >= Broadcast<V>(largest) ? Broadcast<V>(Value(1)) : found;
+    });
+    if (VectorLanes::Max(found)[0] == 0) continue;
+    for (int64_t i = begin; i < begin + size; ++i) {
+      if (LoadOne(row + i) >= largest) return i;
+    }
+  }
+  return n;
+}
+
+// `rest` is NaN, and nothing else is known, if a logit is NaN or +inf.
+template <typename T>
+GreedyClass<Accumulator<T>> ReadGreedyClass(const T* row, int64_t classes) {
+  const auto state = ReduceSoftmax(row, classes).Joined(VectorLanes());
+  const Accumulator<T> largest = state.max[0], rest = state.rest[0];
+  if (!(rest == rest)) return {rest, 0};
+  return {rest, FindLargest(row, classes, largest)};
+}
+
 }  // namespace
 
 template <typename T>
@@ -230,11 +268,10 @@ Error CtcGreedyDecode(const Cpu& cpu, const CtcGreedyArgs<T>& args) {
   cpu.ParallelFor(input.batch * frames, 0.8 * input.classes + 200,
                   [&](int64_t begin, int64_t end) {
                     Frame<T> frame(input.classes, -1, 1);
-                    const auto read = TFO_DISPATCH(ReadGreedyClass<T>);
                     for (int64_t i = begin; i < end; ++i) {
                       if (i % frames >= input.lengths[i / frames]) continue;
                       const T* const row = input.Row(i / frames, i % frames);
-                      const auto greedy = read(row, input.classes);
+                      const auto greedy = ReadGreedyClass(row, input.classes);
                       if (greedy.rest == greedy.rest) {
                         best[i] = greedy.index;
                         // Without an allowed class, rest is -1 and the
@@ -291,8 +328,10 @@ Error CtcBeamSearchStep(const Cpu& cpu, const CtcBeamSearchStepArgs<T>& args) {
   return nullptr;
 }
 
-TFO_INSTANTIATE_ALGORITHM(CtcGreedyDecode, Cpu, CtcGreedyArgs);
-TFO_INSTANTIATE_ALGORITHM(CtcBeamSearch, Cpu, CtcBeamSearchArgs);
-TFO_INSTANTIATE_ALGORITHM(CtcBeamSearchStep, Cpu, CtcBeamSearchStepArgs);
+}  // namespace TFO_CPU_NAMESPACE
+
+TFO_INSTANTIATE_ALGORITHM_PER_LEVEL(CtcGreedyDecode, CtcGreedyArgs);
+TFO_INSTANTIATE_ALGORITHM_PER_LEVEL(CtcBeamSearch, CtcBeamSearchArgs);
+TFO_INSTANTIATE_ALGORITHM_PER_LEVEL(CtcBeamSearchStep, CtcBeamSearchStepArgs);
 
 }  // namespace tfo
