@@ -42,7 +42,7 @@ SAMPLES = {
         _TAGS,
         bad=[
             ({"lengths": tf.constant([4, 4, 0])}, r"labels\[1, 3\] is 9, expected \[0, 5\)"),
-            ({"labels": _TAGS[:, :3]}, "labels must be"),
+            ({"labels": _TAGS[:, :3]}, "(labels|logits) must be"),
         ],
         sparse=True,
         second_order=False,
