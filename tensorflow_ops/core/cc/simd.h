@@ -319,7 +319,8 @@ static inline void StoreFirst(typename Lanes<T>::Vector v, T* to, int64_t n) {
 template <typename E>
 struct Whole {
   using Vector = typename Lanes<E>::Vector;
-  static TFO_INLINE Vector Load(const E* from, typename Lanes<E>::Value) {
+  template <typename T>
+  static TFO_INLINE Vector Load(const T* from, typename Lanes<E>::Value) {
     return TFO_CPU_NAMESPACE::Load(from);
   }
   static TFO_INLINE void Store(Vector v, E* to) {
@@ -340,8 +341,9 @@ struct First {
     for (int i = 0; i < Lanes<E>::kCount; ++i) lane[i] = i;
     return lane < static_cast<typename Lanes<E>::Integer>(n);
   }
-  // Other lanes get `fill`.
-  TFO_INLINE Vector Load(const E* from, typename Lanes<E>::Value fill) const {
+  // Other lanes get `fill`. T: E, or what E widens to.
+  template <typename T>
+  TFO_INLINE Vector Load(const T* from, typename Lanes<E>::Value fill) const {
     return IsValue() ? LoadFirst(from, n) : Broadcast<Vector>(fill);
   }
   TFO_INLINE void Store(Vector v, E* to) const { StoreFirst(v, to, n); }

@@ -133,11 +133,11 @@ void DotColumns(const TapRows<C>& taps, const ChannelsView<T>& features,
     for (int i = 0; i < 4; ++i) corners[i] = CornerOf(tap, i, features);
     Vector sums[4] = {};
     ForVectors<T>(features.count, [&](auto part, int64_t c) {
-      // Beyond the last channel the corner's zeros count.
-      const Vector d = Load(d_columns + c);
+      // Not all lanes: another thread may be writing the columns behind.
+      const Vector d = part.Load(d_columns + c, 0);
 #pragma GCC unroll 4
       for (int i = 0; i < 4; ++i) {
-        sums[i] = MulAdd(part.Keep(d), part.Load(corners[i] + c, 0), sums[i]);
+        sums[i] = MulAdd(d, part.Load(corners[i] + c, 0), sums[i]);
       }
     });
     C* const to = dots + 4 * m * taps.stride;
