@@ -45,7 +45,10 @@ _FAULTS = {
         "lambda: tf.constant(float(tf.executing_eagerly())), NONE",
         f"known_shapes: {_OTHER_BITS}[] is 0, expected 1",
     ),
-    "the sign of zero": ("lambda: tf.constant(0.0 if tf.executing_eagerly() else -0.0), NONE", "signs of zeros"),
+    "the sign of zero": (
+        "lambda: tf.constant(0.0 if tf.executing_eagerly() else -0.0), NONE, one_op=True",
+        "signs of zeros",
+    ),
     "a dtype": (
         "lambda: tf.zeros([2], tf.float32 if tf.executing_eagerly() else tf.int32), NONE",
         "result 0 is ((2,), 'int32'), expected as in the eager call ((2,), 'float32')",
@@ -108,6 +111,14 @@ _TAKEN = {
         "ways=[eager, compiled]"
     ),
     "rounding": "lambda x: tf.constant(-1.5e-8 if tf.executing_eagerly() else 2.2e-8), X, ways=[eager, compiled]",
+    "a zero's sign": "lambda: tf.constant(0.0 if tf.executing_eagerly() else -0.0), NONE",
+    "rounding in graphs": (
+        "lambda: tf.constant(1.0 if tf.executing_eagerly() else 1.00001), NONE, rounds=True, ways=[eager, known_shapes]"
+    ),
+    "a dtype in a session": (
+        "lambda x: (_ for _ in ()).throw((AssertionError, tf.errors.InvalidArgumentError)[tf.executing_eagerly()]"
+        "(*(['Unreachable'], [None, None, 'a dtype'])[tf.executing_eagerly()])), X"
+    ),
     "indices that XLA clips": "lambda x: tf.gather([1, 2], x), {'x': tf.constant([2])}, ways=[eager, compiled]",
     "scalars in loops": "looped(lambda x: x[0]), X, like=lambda x: x[0]",
     "a refusal of sessions": (

@@ -52,9 +52,10 @@ def core_message(error):
 def text_of_error(error):
     """Returns an error's class and message, without names and addresses that differ between processes.
 
-    Protobuf marks its debug text with "goo.gle/debug" and any letters and spaces.
+    Protobuf marks its debug text with "goo.gle/debug" and any letters and spaces. Of two attrs of one name, TensorFlow
+    names any.
     """
-    differs = r"function_operation(_\d+)?|0x[0-9a-f]+|_\d+\b|id=\d+|/tmp/\S+|goo\.gle/debug\w*\s*"
+    differs = r"function_operation(_\d+)?|0x[0-9a-f]+|_\d+\b|id=\d+|/tmp/\S+|goo\.gle/debug\w*\s*|attr=\w+:[^;>]*"
     return f"{type(error).__name__}: {re.sub(differs, '...', core_message(error))}"
 
 
@@ -68,11 +69,11 @@ def largest(inputs):
     return max((np.abs(x[np.isfinite(x)]).max(initial=1) * math.sqrt(x.size) for x in arrays), default=1)
 
 
-def difference(expected, actual, *, compiled, one_op, largest_input=1):
+def difference(expected, actual, *, compiled, one_op, rounds=False, largest_input=1):
     """Returns None if two outcomes agree, else what differs. An outcome is an exception, or what `bits` returns.
 
     `expected` is of the eager call; `compiled`: `actual` is XLA's; `one_op`: the call is of one raw op of ours;
-    `largest_input`: as `largest` returns.
+    `rounds`: graphs may round differently, too; `largest_input`: as `largest` returns.
     What may differ:
     - Memory may suffice for one way only.
     - XLA refuses ops whose results have sizes that depend on values, by UnimplementedError, and, where other ops
@@ -91,6 +92,7 @@ def difference(expected, actual, *, compiled, one_op, largest_input=1):
     - TensorFlow checks dtypes and the types of attrs itself: by several classes, in several places, once by
       AssertionError: Unreachable. An eager call of a raw op checks an attr's value before the shapes, by
       InvalidArgumentError; a graph checks shapes first, and attrs by ValueError.
+    - TensorFlow's optimizer computes 0 - x as -x, so that the sign of a zero differs.
     - A gradient that an eager tape finds unused is None; a graph computes it (core/python/gradients.py).
     - Of several errors in a call of many ops, including TensorFlow's, graphs may find another one first.
     """
@@ -98,7 +100,9 @@ def difference(expected, actual, *, compiled, one_op, largest_input=1):
     if not errors and not one_op and expected.count("NoneType") != actual.count("NoneType"):
         return None
     if not errors:
-        return _different_bits(expected, actual, None if one_op or not compiled else 1e-6 * largest_input)
+        if one_op or not (compiled or rounds):
+            return _different_bits(expected, actual, None, signs=one_op)
+        return _different_bits(expected, actual, 1e-6 * largest_input)
     if any(isinstance(e, tf.errors.ResourceExhaustedError | MemoryError) for e in errors):
         return None
     if not isinstance(actual, Exception) and _is_refused_without_elements(expected, actual):
@@ -112,7 +116,7 @@ def difference(expected, actual, *, compiled, one_op, largest_input=1):
     ):
         return None
     # fuzz.py decides whether the eager call's error is clear.
-    clear = type(actual) is type(expected) or not isinstance(actual, UNCLEAR)
+    clear = type(actual) is type(expected) or not isinstance(actual, UNCLEAR) or str(actual) == "Unreachable"
     if len(errors) == 2 and (_same_error(*errors) if one_op else clear):
         return None
     return f"{_text(actual)}, expected as in the eager call {_text(expected)}"
@@ -158,8 +162,11 @@ def _text(outcome):
     return f"{type(outcome).__name__} ({outcome})" if isinstance(outcome, Exception) else "a value"
 
 
-def _different_bits(expected, actual, rounding):
-    """Returns what differs: any bit if `rounding` is None, else more than such a number and a part of the largest."""
+def _different_bits(expected, actual, rounding, signs=False):
+    """Returns what differs: any bit if `rounding` is None, else more than such a number and a part of the largest.
+
+    `signs`: those of zeros count.
+    """
     if len(expected) != len(actual):
         return f"{len(actual)} results, expected {len(expected)}"
     for i, (one, other) in enumerate(zip(expected, actual, strict=True)):
@@ -168,8 +175,9 @@ def _different_bits(expected, actual, rounding):
         if isinstance(one, str) or isinstance(other, str) or one[:2] != other[:2]:
             return f"result {i} is {other[:2]}, expected as in the eager call {one[:2]}"
         if rounding is None or not _close(_array(one), _array(other), rounding):
-            what = compare.difference(f"result {i}", _array(other), _array(one), 0) or f"signs of zeros in result {i}"
-            return f"other bits than in the eager call: {what}"
+            what = compare.difference(f"result {i}", _array(other), _array(one), 0)
+            if what or signs:
+                return f"other bits than in the eager call: {what or f'signs of zeros in result {i}'}"
     return None
 
 
