@@ -2,12 +2,15 @@
 
 usage: python benchmarks/run.py [--out FOLDER] [--case TEXT] [--seconds S] [--quick] TABLE...
        python benchmarks/run.py --all [--out FOLDER]
+       python benchmarks/run.py --against PYTHON [--quick] TABLE...
        python benchmarks/run.py --list
 
 in an environment as described in benchmarks/README.md. TABLE is a table's name or a part of
 one: "nn", "nn/rows/softmax". --case keeps the rows that contain TEXT; --quick measures the
 first rows of each table, roughly. Tables go to standard output and, with --out, each to
 FOLDER/DATE-NAME.md. If a table fails, the others are still measured, and the exit status is 1.
+--against compares this environment's wheel with that of another one, whose Python it names: if a
+row takes over 1.15 times as long as there, the exit status is 1.
 Run it on an idle machine; all tables take an hour or more.
 """
 
@@ -24,6 +27,7 @@ import os
 import pathlib
 import platform
 import re
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -35,6 +39,7 @@ import numpy as np
 import tensorflow as tf
 
 HERE = pathlib.Path(__file__).resolve().parent
+SLOWER = 1.15  # the ratio of times that fails
 
 
 def load_tables(files="*/*"):
@@ -97,14 +102,15 @@ def time_calls(cases, calls_of, table, options):
     return [[seconds[call] for call in calls_of(case)] for case in cases]
 
 
+def alone(cases, table, options):
+    """Returns a measurement of each case without peers in the turns, so that all processes find the same caches."""
+    times = time_calls(cases, lambda case: [case.ours], table, options)
+    return [{"where": case.where, "alone": ours} for case, (ours,) in zip(cases, times, strict=True)]
+
+
 def speed(cases, table, options):
     """Returns a measurement of each case."""
-    rows = [{"where": case.where} for case in cases]
-    if table.threads:  # without peers in the turns, so that all numbers of threads find the same caches
-        for row, (ours,) in zip(rows, time_calls(cases, lambda case: [case.ours], table, options), strict=True):
-            row["alone"] = ours
-    if harness.THREADS == 1:
-        return rows
+    rows = alone(cases, table, options) if table.threads else [{"where": case.where} for case in cases]
     times = time_calls(cases, lambda case: [case.ours, *case.peers.values(), *case.floor], table, options)
     for row, case, (ours, *others) in zip(rows, cases, times, strict=True):
         results = {"ours": case.ours(), **{name: call() for name, call in case.peers.items()}}
@@ -155,48 +161,57 @@ def groups_of(table, options):
 
 
 def work(table, options):
-    """Measures a list of cases for each line of standard input, and writes a line with the results."""
+    """Measures a list of cases for each line of standard input, the same one for "again"; writes a line of results."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # cases may print
     harness.THREADS = options.threads
     tf.config.threading.set_intra_op_parallelism_threads(options.threads)
-    measure = memory if options.worker == "memory" else speed
+    measure = {"alone": alone, "memory": memory, "speed": speed}[options.worker]
     if measure is memory:
         x = tf.ones([1 << 23])
         extra, size = peak(lambda: tf.exp(x) + 1)
         if not 1 <= extra / size < 1.01:
             raise SystemExit(f"a temporary of {size} bytes is seen as {extra}: memory cannot be measured here")
-    groups = groups_of(table, options)
-    for _ in sys.stdin:
-        cases = next(groups, None)
+    groups, cases = groups_of(table, options), None
+    for line in sys.stdin:
+        cases = cases if line == "again\n" else next(groups, None)
         print(json.dumps(cases and measure(cases, table, options)), file=answers, flush=True)
 
 
-def measurements(name, options, kinds):
-    """Measures a table in a process for each of the kinds (KIND, threads); yields their answers, list by list."""
+@contextlib.contextmanager
+def measuring(name, options, kinds):
+    """Starts a process for each of the kinds (KIND, threads, Python); returns a function of a line to their answers."""
     with contextlib.ExitStack() as stack:
         processes = []
-        for kind, threads in kinds:
-            command = [sys.executable, __file__, "--worker", kind, "--threads", str(threads), name]
+        for kind, threads, python in kinds:
+            command = [python, __file__, "--worker", kind, "--threads", str(threads), name]
             command += ["--case", options.case, "--seconds", str(options.seconds)] + ["--quick"] * options.quick
             environment = os.environ | {"OMP_NUM_THREADS": str(threads)}
             if kind == "memory":  # oneDNN allocates large blocks and distributes them itself
                 environment["TF_ENABLE_ONEDNN_OPTS"] = "0"
             pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
             processes.append(stack.enter_context(subprocess.Popen(command, text=True, env=environment, **pipes)))
-        while True:
-            answers = []
+
+        def answers(line="next"):
+            found = []
             for process in processes:  # in turns, because times drift
-                process.stdin.write("\n")
+                process.stdin.write(f"{line}\n")
                 process.stdin.flush()
                 answer = process.stdout.readline()
                 if not answer:
                     raise RuntimeError(f"{name}: the process that measures it failed")
-                answers.append(json.loads(answer))
-            if answers[0] is None:
-                return
-            print(name, *answers[0][0]["where"].values(), file=sys.stderr, flush=True)
-            yield answers
+                found.append(json.loads(answer))
+            return found
+
+        yield answers
+
+
+def measurements(name, options, kinds, repeats=1):
+    """Yields, for each list of cases of a table, the processes' answers: `repeats` lists of them."""
+    with measuring(name, options, kinds) as answers:
+        while (first := answers())[0] is not None:
+            print(name, *first[0][0]["where"].values(), file=sys.stderr, flush=True)
+            yield [first, *(answers("again") for _ in range(repeats - 1))]
 
 
 # Tables and plots.
@@ -275,8 +290,8 @@ def measure(name, table, rates, options):
     text = f"{note}\n" if note else ""
     if table.speed:
         measured = []
-        kinds = [("speed", harness.THREADS), *[("speed", 1)] * table.threads]
-        for rows, *one in measurements(name, options, kinds):
+        kinds = [("speed", harness.THREADS, sys.executable), *[("alone", 1, sys.executable)] * table.threads]
+        for ((rows, *one),) in measurements(name, options, kinds):
             for i, row in enumerate(rows):
                 measured.append(row | ({"one": one[0][i]["alone"]} if one else {}))
         if measured:
@@ -285,8 +300,8 @@ def measure(name, table, rates, options):
             growth = plot(measured, table.axis, options.out / f"{stem}.png")
             text += f"\n![{name}]({stem}.png)\n\n" + markdown(growth)
     if table.memory:
-        kinds = [("memory", harness.THREADS)]
-        rows = [memory_row(row) for (group,) in measurements(name, options, kinds) for row in group]
+        kinds = [("memory", harness.THREADS, sys.executable)]
+        rows = [memory_row(row) for ((group,),) in measurements(name, options, kinds) for row in group]
         if rows:
             text += "\nPeak memory:\n\n" + markdown(rows)
     text = text.lstrip()
@@ -294,6 +309,25 @@ def measure(name, table, rates, options):
         heading = f"# {name}, {stem[:10]}\n\n`python benchmarks/run.py {name}`: {machine()}.\n\n"
         (options.out / f"{stem}.md").write_text(heading + text)
     return f"\n## {name}\n\n{text}"
+
+
+def compare(name, options):
+    """Compares a table's times with those of options.against; returns its text.
+
+    Raises RuntimeError if a row is slower than there.
+    """
+    kinds = [("alone", harness.THREADS, python) for python in (sys.executable, options.against)]
+    rows, slower = [], []
+    for repeats in measurements(name, options, kinds, repeats=5):
+        for i, case in enumerate(repeats[0][0]):
+            ratio = statistics.median(ours[i]["alone"] / theirs[i]["alone"] for ours, theirs in repeats)
+            rows.append(case["where"] | {"ms": number(1e3 * case["alone"]), "ours / theirs": number(ratio)})
+            if ratio > SLOWER:
+                slower.append(f"{', '.join(map(str, case['where'].values()))} {number(ratio)}")
+    text = f"\n## {name}\n\n{markdown(rows)}"
+    if slower:
+        raise RuntimeError(f"{text}\n{name}: slower than in {options.against}: {'; '.join(slower)}")
+    return text
 
 
 def main():
@@ -305,6 +339,7 @@ def main():
     parser.add_argument("--case", default="", help="measure only rows that contain this text")
     parser.add_argument("--seconds", type=float, help="duration of a measurement (default: 4; quick: 0.3)")
     parser.add_argument("--quick", action="store_true", help="measure only the first rows of each table, roughly")
+    parser.add_argument("--against", metavar="PYTHON", help="compare with the wheel of PYTHON's environment")
     parser.add_argument("--worker", help=argparse.SUPPRESS)
     parser.add_argument("--threads", type=int, help=argparse.SUPPRESS)
     parser.add_argument("table", nargs="*")
@@ -335,7 +370,8 @@ def main():
     failed = []
     for name in chosen:
         try:
-            print(measure(name, tables[name], rates, options), flush=True)
+            text = compare(name, options) if options.against else measure(name, tables[name], rates, options)
+            print(text, flush=True)
         except RuntimeError as error:
             print(error, file=sys.stderr, flush=True)
             failed.append(name)
