@@ -34,11 +34,11 @@ TFO_CUDA_TEST(CudaEmulation, MemoryOfTheHostIsAnError) {
   TFO_EXPECT(RunWithRace(Gpu{}, Race::kNone, from.data(), to.data()) !=
              nullptr);
 
-  // A struct may have a float, 0.1, or an int, 3, and padding from an earlier
-  // address.
+  // A struct may have a float, 0.1, or an int, 3 or -5, and padding from an
+  // earlier address.
   constexpr uint64_t kFloat = 0x70003DCCCCCD, kInt = 0x700000000003,
-                     kAddress = 0x700070000010;
-  for (uint64_t word : {kFloat, kInt, kAddress}) {
+                     kNegative = 0x7000FFFFFFFB, kAddress = 0x700070000010;
+  for (uint64_t word : {kFloat, kInt, kNegative, kAddress}) {
     // Fails if the page exists.
     mmap(reinterpret_cast<void*>(word & ~uint64_t{4095}), 4096, PROT_READ,
          MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);

@@ -122,10 +122,10 @@ inline void Free(void* memory) {
 // May a word of a struct be a bool, a small integer or a float, and padding
 // that has the other bytes of an address?
 inline bool MaybeNumber(uintptr_t word) {
-  const auto lower_half = static_cast<uint32_t>(word);
+  const auto lower_half = static_cast<int32_t>(word);
   float number;
   std::memcpy(&number, &lower_half, sizeof(number));
-  return (word & 0xFF) < 2 || lower_half < 1 << 16 ||
+  return (word & 0xFF) < 2 || std::abs(int64_t{lower_half}) < 1 << 16 ||
          (std::fabs(number) > 1e-4f && std::fabs(number) < 1e4f);
 }
 
