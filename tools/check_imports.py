@@ -1,6 +1,6 @@
 """Checks that each folder of tensorflow_ops/ imports only from lower floors, and that none imports the whole package.
 
-usage: python tools/floors.py
+usage: python tools/check_imports.py
 Reads all modules but tests. Those of tests, *_testing.py, import each other by file name.
 """
 

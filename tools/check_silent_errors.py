@@ -1,6 +1,6 @@
 """Finds what is wrong without an error: == of tensors, and casts that wrap a user's integers.
 
-usage: python tools/silent.py
+usage: python tools/check_silent_errors.py
 In a graph of TensorFlow 1, == and != compare the identities of tensors, without an error. A tensor cannot be a
 condition in a graph, so in conditions both are fine. Elsewhere one side must be a string, a len, a dtype or a rank.
 

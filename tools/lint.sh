@@ -72,8 +72,8 @@ fi
 ((${#shell[@]} == 0)) || check "shellcheck" tool shellcheck -x "${shell[@]}"
 if ((${#only[@]} == 0)); then
   check "excerpts of files in docs" "$python" -E -s tools/docs/run_examples.py --excerpts README.md CONTRIBUTING.md docs/*.md
-  check "imports between folders" "$python" -E -s tools/floors.py
-  check "comparisons and casts of tensors" "$python" -E -s tools/silent.py
+  check "imports between folders" "$python" -E -s tools/check_imports.py
+  check "comparisons and casts of tensors" "$python" -E -s tools/check_silent_errors.py
 fi
 
 buildifier_version=$(sed -n 's/.*@bazel\/buildifier@\([0-9.]*\).*/\1/p' tools/requirements/lint.txt)

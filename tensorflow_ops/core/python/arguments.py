@@ -151,7 +151,7 @@ def _convert_checked(pfor_input: Any) -> list[Any]:
 def equal(a: TensorLike, b: TensorLike) -> tf.Tensor:
     """Returns where two tensors are equal, and a scalar False if their shapes do not fit.
 
-    Not a == b: in graphs of TensorFlow 1 it compares identities, silently. tools/silent.py finds it.
+    Not a == b: in graphs of TensorFlow 1 it compares identities, silently. tools/check_silent_errors.py finds it.
     """
     return tf.raw_ops.Equal(x=a, y=b, incompatible_shape_error=False)
 

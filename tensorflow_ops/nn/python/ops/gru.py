@@ -103,22 +103,22 @@ def gru(
     """
     attrs = recurrent.activations(activation, recurrent_activation)
     reset_after = arguments.static_bool("reset_after", reset_after)
-    of = recurrent.sequences(inputs)
-    kernel, recurrent_kernel, units = recurrent.weights(kernel, recurrent_kernel, 3, of)
-    bias = _bias(bias, units, reset_after, of.dtype)
+    sequences = recurrent.to_sequences(inputs)
+    kernel, recurrent_kernel, units = recurrent.weights(kernel, recurrent_kernel, 3, sequences)
+    bias = _bias(bias, units, reset_after, sequences.dtype)
     if initial_state is None:
-        h0 = tf.zeros([of.batch, units], of.dtype)
+        h0 = tf.zeros([sequences.batch, units], sequences.dtype)
     else:
-        h0 = recurrent.tensor("initial_state", initial_state, [of.batch, units], "[B, units]", of.dtype)
-    of = recurrent.masked(of, mask, reverse)
+        h0 = recurrent.tensor("initial_state", initial_state, [sequences.batch, units], "[B, units]", sequences.dtype)
+    sequences = recurrent.masked(sequences, mask, reverse)
     outputs, h, _, _ = ops.tensorflow_ops_gru(
-        recurrent.gate_inputs(of, kernel, 3, units),
+        recurrent.gate_inputs(sequences, kernel, 3, units),
         tf.reshape(recurrent_kernel, [units, 3, units]),
         bias,
         h0,
-        of.masks,
+        sequences.masks,
         reset_after=reset_after,
         **attrs,
         name=name,
     )
-    return GRU(recurrent.like_inputs(outputs, of), h)
+    return GRU(recurrent.like_inputs(outputs, sequences), h)

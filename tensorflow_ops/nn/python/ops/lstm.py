@@ -101,21 +101,21 @@ def lstm(
       InvalidArgumentError: shapes that do not fit, found at run time.
     """
     attrs = recurrent.activations(activation, recurrent_activation)
-    of = recurrent.sequences(inputs)
-    kernel, recurrent_kernel, units = recurrent.weights(kernel, recurrent_kernel, 4, of)
+    sequences = recurrent.to_sequences(inputs)
+    kernel, recurrent_kernel, units = recurrent.weights(kernel, recurrent_kernel, 4, sequences)
     if bias is None:
-        bias = tf.zeros([4, units], of.dtype)
+        bias = tf.zeros([4, units], sequences.dtype)
     else:
-        bias = tf.reshape(recurrent.tensor("bias", bias, [4 * units], "[4 * units]", of.dtype), [4, units])
-    states = _initial_state(initial_state, [of.batch, units], of.dtype)
-    of = recurrent.masked(of, mask, reverse)
+        bias = tf.reshape(recurrent.tensor("bias", bias, [4 * units], "[4 * units]", sequences.dtype), [4, units])
+    states = _initial_state(initial_state, [sequences.batch, units], sequences.dtype)
+    sequences = recurrent.masked(sequences, mask, reverse)
     outputs, h, c, _, _ = ops.tensorflow_ops_lstm(
-        recurrent.gate_inputs(of, kernel, 4, units),
+        recurrent.gate_inputs(sequences, kernel, 4, units),
         tf.reshape(recurrent_kernel, [units, 4, units]),
         bias,
         *states,
-        of.masks,
+        sequences.masks,
         **attrs,
         name=name,
     )
-    return LSTM(recurrent.like_inputs(outputs, of), h, c)
+    return LSTM(recurrent.like_inputs(outputs, sequences), h, c)

@@ -43,7 +43,7 @@ def _size(tensor, axis):
     return tf.shape(tensor)[axis] if static is None else static
 
 
-def sequences(inputs):
+def to_sequences(inputs):
     """Returns Sequences as the user gives them: without a mask, in the order of time. Raises ValueError."""
     lengths, masks = None, []
     if isinstance(inputs, tf.RaggedTensor):
@@ -56,31 +56,31 @@ def sequences(inputs):
     return Sequences(inputs, masks, lengths, batch, steps, features, arguments.at_least_float32(inputs.dtype))
 
 
-def masked(of, mask, reverse):
+def masked(sequences, mask, reverse):
     """Returns Sequences with a mask, or None, in the order of steps. Raises ValueError."""
-    inputs, masks = of.inputs, of.masks
+    inputs, masks = sequences.inputs, sequences.masks
     if mask is not None:
-        if of.lengths is not None:
+        if sequences.lengths is not None:
             raise ValueError("mask is given, expected None: inputs are a RaggedTensor, which has lengths")
-        mask = tensor("mask", mask, [of.batch, of.steps], "[B, T]", tf.bool)
+        mask = tensor("mask", mask, [sequences.batch, sequences.steps], "[B, T]", tf.bool)
         # NaN in padding would reach the gradient to the kernel.
         inputs, masks = tf.where(mask[..., tf.newaxis], inputs, tf.zeros([], inputs.dtype)), [mask]
     if not arguments.static_bool("reverse", reverse):
-        return of._replace(inputs=inputs, masks=masks)
-    if of.lengths is not None:
-        return of._replace(inputs=tf.reverse_sequence(inputs, of.lengths, seq_axis=1))
-    return of._replace(inputs=tf.reverse(inputs, [1]), masks=[tf.reverse(x, [1]) for x in masks])
+        return sequences._replace(inputs=inputs, masks=masks)
+    if sequences.lengths is not None:
+        return sequences._replace(inputs=tf.reverse_sequence(inputs, sequences.lengths, seq_axis=1))
+    return sequences._replace(inputs=tf.reverse(inputs, [1]), masks=[tf.reverse(x, [1]) for x in masks])
 
 
-def weights(kernel, recurrent_kernel, gates, of):
+def weights(kernel, recurrent_kernel, gates, sequences):
     """Returns kernel, recurrent kernel and units, of so many gates and Sequences. Raises ValueError."""
-    recurrent_kernel = arguments.tensor_of_kind("recurrent_kernel", recurrent_kernel, of.dtype)
+    recurrent_kernel = arguments.tensor_of_kind("recurrent_kernel", recurrent_kernel, sequences.dtype)
     meaning = f"[units, {gates} * units]"
     recurrent_kernel = arguments.with_shape("recurrent_kernel", recurrent_kernel, [None, None], meaning)
     units = _size(recurrent_kernel, 0)
     recurrent_kernel = arguments.with_shape("recurrent_kernel", recurrent_kernel, [units, gates * units], meaning)
-    kernel = arguments.tensor_of_kind("kernel", kernel, of.dtype)
-    kernel = arguments.with_shape("kernel", kernel, [of.features, gates * units], f"[features, {gates} * units]")
+    kernel = arguments.tensor_of_kind("kernel", kernel, sequences.dtype)
+    kernel = arguments.with_shape("kernel", kernel, [sequences.features, gates * units], f"[features, {gates} * units]")
     return kernel, recurrent_kernel, units
 
 
@@ -89,14 +89,16 @@ def tensor(name, value, shape, meaning, dtype):
     return arguments.with_shape(name, arguments.tensor_of_kind(name, value, dtype), shape, meaning)
 
 
-def gate_inputs(of, kernel, gates, units):
+def gate_inputs(sequences, kernel, gates, units):
     """Returns the products of all inputs and the kernel, [batch, steps, gates, units]."""
     # A product of matrices: the gradient of one with a batch would sum a kernel of each example.
-    flat = tf.reshape(arguments.cast(of.inputs, of.dtype), [of.batch * of.steps, of.features])
-    return tf.reshape(tf.matmul(flat, kernel), [of.batch, of.steps, gates, units])
+    flat = tf.reshape(
+        arguments.cast(sequences.inputs, sequences.dtype), [sequences.batch * sequences.steps, sequences.features]
+    )
+    return tf.reshape(tf.matmul(flat, kernel), [sequences.batch, sequences.steps, gates, units])
 
 
-def like_inputs(outputs, of):
+def like_inputs(outputs, sequences):
     """Returns outputs in the inputs' dtype, and ragged where those are."""
-    outputs = arguments.cast(outputs, of.inputs.dtype)
-    return outputs if of.lengths is None else tf.RaggedTensor.from_tensor(outputs, of.lengths)
+    outputs = arguments.cast(outputs, sequences.inputs.dtype)
+    return outputs if sequences.lengths is None else tf.RaggedTensor.from_tensor(outputs, sequences.lengths)
