@@ -4,19 +4,17 @@ A check raises ValueError with a text of the form "NAME is VALUE, expected ...".
 that only the run knows is checked by an op (`checked`), which raises InvalidArgumentError.
 """
 
-import array
 import contextlib
 import functools
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from numbers import Integral, Real
 from typing import Any
 
-import keras
 import numpy as np
 import tensorflow as tf
 
-from tensorflow_ops.core.python import autograph, pfor
+from tensorflow_ops.core.python import autograph, integers, pfor
 from tensorflow_ops.core.python.library import ops, shape_text
 from tensorflow_ops.core.python.type_aliases import IntLike, NumberLike, TensorLike
 
@@ -245,78 +243,6 @@ def at_least_float32(dtype: tf.DType) -> tf.DType:
     return tf.float64 if dtype == tf.float64 else tf.float32
 
 
-@functools.cache
-def _limits(dtype: tf.DType) -> tuple[int, int]:
-    return dtype.min, dtype.max  # which take 13 microseconds
-
-
-def _holds(dtype: tf.DType, numbers: tf.DType | Collection[int]) -> bool:
-    """Returns whether an integer dtype holds Python's numbers, or all of another dtype."""
-    least, greatest = _limits(dtype)
-    if isinstance(numbers, tf.DType):
-        return numbers.is_integer and _holds(dtype, _limits(numbers))
-    return least <= min(numbers) and max(numbers) <= greatest
-
-
-def _is_array(value: Any) -> bool:
-    return is_tensor(value) or isinstance(value, np.ndarray | np.generic)
-
-
-def _lists_and_arrays(value: Any) -> Any:
-    """Returns lists for sequences, such as ranges, at any depth, and arrays for other arrays, such as torch's."""
-    if isinstance(value, str | bytes) or _is_array(value):
-        return value
-    if isinstance(value, Sequence | array.array):
-        return [_lists_and_arrays(element) for element in value]
-    is_other = hasattr(value, "__array__") and hasattr(value, "dtype") and not isinstance(value, keras.KerasTensor)
-    return np.asarray(value) if is_other else value
-
-
-def _leaves(value: Iterable[Any]) -> Iterator[Any]:
-    for element in value:
-        if isinstance(element, list | tuple):
-            yield from _leaves(element)
-        else:
-            yield element
-
-
-def _integers(name: str, value: Any, dtype: tf.DType, is_hint: bool) -> tuple[Any, tf.DType | None]:
-    """Returns a value whose integers a dtype holds, and the dtype; of a hint, int64 for wide ones, and None for floats.
-
-    TensorFlow would wrap them, make 0 and 1 of bools, and cast tensors in lists. Raises ValueError.
-    """
-    numbers, has_arrays = list(_leaves([value])), False
-    if set(map(type, numbers)) != {int}:
-        value, numbers = _lists_and_arrays(value), []
-        for leaf in _leaves([value]):
-            given = tf.as_dtype(leaf.dtype) if _is_array(leaf) else None
-            if isinstance(leaf, bool) or (given and given.is_bool):
-                raise ValueError(f"{name} are bool, expected {dtype.name}")
-            if given and given.is_floating and is_hint:
-                return value, None
-            if isinstance(leaf, int | np.integer):
-                numbers.append(int(leaf))
-            elif given and given.is_integer and isinstance(leaf, np.ndarray) and leaf.size:
-                numbers += [int(leaf.min()), int(leaf.max())]
-            elif given and given.is_integer and is_hint and not _holds(dtype, given):
-                dtype = tf.int64
-            has_arrays |= given is not None and not isinstance(leaf, np.integer)
-    if numbers and not _holds(dtype, numbers):
-        dtype = tf.int64 if is_hint else dtype
-        for number in numbers:
-            if not _holds(dtype, [number]):
-                raise ValueError(f"{name} is {number}, expected {_range_text(dtype)}")
-    if has_arrays and isinstance(value, list):
-        # TensorFlow converts NumPy's integers in lists as it does Python's, and faster.
-        is_cast = lambda x: _is_array(x) and not isinstance(x, np.integer)  # noqa: E731
-        value = tf.nest.map_structure(lambda x: tensor_of_kind(name, x, dtype) if is_cast(x) else x, value)
-    return value, dtype
-
-
-def _range_text(dtype: tf.DType) -> str:
-    return f"a whole number of {8 * dtype.size} bits" if dtype.min else f"a whole number in [0, {dtype.max}]"
-
-
 def check_behavior() -> None:
     """Raises RuntimeError if dims of shapes are objects of TensorFlow 1, neither ints nor None."""
     if not isinstance(tf.TensorShape([1])[0], int):
@@ -346,7 +272,7 @@ def dense_tensor(
     wanted = dtype or dtype_hint
     kind = tf.as_dtype(wanted) if wanted else None
     if kind and kind.is_integer:
-        value, dtype_hint = _integers(name, value, kind, is_hint=not dtype)
+        value, dtype_hint = integers.held(name, value, kind, not dtype, tensor_of_kind)
     try:
         return tf.convert_to_tensor(value, dtype, dtype_hint)
     except (TypeError, ValueError) as error:
@@ -396,11 +322,11 @@ def whole_numbers(name: str, tensor: tf.Tensor, dtype: tf.DType, on_gpu: bool = 
       InvalidArgumentError: "NAME[i] is VALUE, expected a whole number of 32 bits", as `checked`.
     """
     given = tensor.dtype
-    if not given.is_floating and (not given.is_integer or _holds(dtype, given)):
+    if not given.is_floating and (not given.is_integer or integers.holds(dtype, given)):
         return cast(tensor, dtype)
-    limits = _limits(dtype)
+    limits = integers.limits(dtype)
     if given.is_integer:
-        limits = max(limits[0], _limits(given)[0]), min(limits[1], _limits(given)[1])
+        limits = max(limits[0], integers.limits(given)[0]), min(limits[1], integers.limits(given)[1])
 
     def is_valid(wide: Any, floor: Callable[[Any], Any]) -> tuple[Any, Any]:
         # In float64, the greatest of 64 bits is 2^63. NaN is not valid.
@@ -419,7 +345,7 @@ def whole_numbers(name: str, tensor: tf.Tensor, dtype: tf.DType, on_gpu: bool = 
     def wide(tensor: tf.Tensor) -> tf.Tensor:
         return tf.cast(tensor, tf.float64) if given.is_floating else tensor
 
-    tensor = checked(name, tensor, is_valid(wide(tensor), tf.floor)[0], _range_text(dtype), on_gpu)
+    tensor = checked(name, tensor, is_valid(wide(tensor), tf.floor)[0], integers.range_text(dtype), on_gpu)
     # Of checked numbers: a graph would fold `where` of constants to its last branch, without the check.
     valid, is_below = is_valid(wide(tensor), tf.floor)
     return tf.where(valid, tf.cast(tensor, dtype), tf.where(is_below, tf.constant(dtype.min, dtype), dtype.max))
