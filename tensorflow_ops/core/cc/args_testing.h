@@ -16,8 +16,8 @@
 namespace tfo::testing {
 
 // Describe(args, tensors) points `args` to tensors: a missing input gets random
-// values, and an output 7s; an optional input is null unless it is set. An op
-// and its gradient share tensors of a name.
+// values, and an output 7s; an optional input is null unless it is set, and
+// integers must be set. An op and its gradient share tensors of a name.
 class Tensors : public ArgsVisitor {
  public:
   // In place: outputs take the memory of inputs where they may.
@@ -35,12 +35,21 @@ class Tensors : public ArgsVisitor {
   void In(const std::string& name, const std::string& shape, const X** data) {
     if (tensors_.count(name) == 0) {
       const double scale = scales_.count(name) > 0 ? scales_[name] : 1;
-      auto values = ToGpu(RandomValues<X>(CountOf(shape), tensors_.size() + 1));
+      auto values = RandomOnGpu<X>(CountOf(shape), tensors_.size() + 1);
       for (X& value : values) value = Rounded<X>(Widen(value) * scale);
       Set(name, std::move(values));
     }
     inputs_[name] = data;
     *data = DataOf<X>(name);
+  }
+  template <typename Index>
+  void In(const std::string& name, const std::string&, Index* index,
+          const char*) {
+    if (std::holds_alternative<GpuVector<int32_t>>(tensors_.at(name).values)) {
+      *index = DataOf<int32_t>(name);
+    } else {
+      *index = DataOf<int64_t>(name);
+    }
   }
   void Optional(const std::string& name, const char*, const bool** data) {
     *data = tensors_.count(name) == 0
@@ -60,6 +69,11 @@ class Tensors : public ArgsVisitor {
     if (takes) *static_cast<const X**>(inputs_.at(from)) = *data;
   }
   void Size(const std::string& name, int64_t* size) { *size = sizes_.at(name); }
+
+  template <typename X>
+  const GpuVector<X>& Get(const std::string& name) const {
+    return std::get<GpuVector<X>>(tensors_.at(name).values);
+  }
 
   bool HasBitsOf(const Tensors& other) const {
     bool same = true;
@@ -83,7 +97,7 @@ class Tensors : public ArgsVisitor {
           [&to = wide.tensors_[name].values,
            is_output = tensor.is_output](const auto& values) {
             using X = typename std::decay_t<decltype(values)>::value_type;
-            if constexpr (!std::is_same_v<X, char>) {
+            if constexpr (!std::is_integral_v<X>) {
               GpuVector<double> widened(values.size());
               for (size_t i = 0; !is_output && i < values.size(); ++i) {
                 widened[i] = Widen(values[i]);
@@ -100,12 +114,11 @@ class Tensors : public ArgsVisitor {
   void ExpectCloseTo(const Tensors& reference) const {
     for (const auto& [name, tensor] : tensors_) {
       if (!tensor.is_output) continue;
-      const auto& e =
-          std::get<GpuVector<double>>(reference.tensors_.at(name).values);
+      const auto& e = reference.Get<double>(name);
       std::visit(
           [&, &name = name](const auto& values) {
             using X = typename std::decay_t<decltype(values)>::value_type;
-            if constexpr (!std::is_same_v<X, char>) {
+            if constexpr (!std::is_integral_v<X>) {
               ExpectClose(name.c_str(), values,
                           std::vector<double>(e.begin(), e.end()));
             }
@@ -116,7 +129,10 @@ class Tensors : public ArgsVisitor {
 
  private:
   struct Tensor {
-    std::variant<GpuVector<float>, GpuVector<double>, GpuVector<char>> values;
+    std::variant<GpuVector<float>, GpuVector<double>, GpuVector<Half>,
+                 GpuVector<BFloat16>, GpuVector<char>, GpuVector<int32_t>,
+                 GpuVector<int64_t>>
+        values;
     bool is_output = false;
   };
 
@@ -148,6 +164,10 @@ Args Bound(const Options& options, Tensors* tensors) {
   static_cast<Options&>(args) = options;
   Describe(args, *tensors);
   return args;
+}
+template <typename Args>
+Args Bound(Tensors* tensors) {
+  return Bound<Args>(Args{}, tensors);
 }
 
 }  // namespace tfo::testing

@@ -19,12 +19,15 @@
 // &a.labels, "Tlabels").
 //
 //   In, Optional   an input; null where attr has_NAME is 0
+//   Scalar         an input of one number, in host memory
 //   Out            an output; the name of the input whose memory it may take
 //   Size           of a dim that inputs above have; of "...", the number of
 //                  rows
 //   Types          where the attrs of dtypes stand among the others
 //   Option         an attr: bool, int64_t, float or, without a default, double,
 //                  which is a list of floats
+//   Required       an attr without a default: bool, int32_t, or int64_t, which
+//                  is also the size of a dim of its name; its bound: ">= 1"
 //   Enum           an attr: a word, which a table of pairs gives a value
 //   Check          a condition on sizes and options, and the error's parts; an
 //                  unknown size is -1
@@ -46,6 +49,8 @@ struct ArgsVisitor {
   template <typename... X>
   void Optional(const X&...) {}
   template <typename... X>
+  void Scalar(const X&...) {}
+  template <typename... X>
   void Out(const X&...) {}
   template <typename... X>
   void Size(const X&...) {}
@@ -53,6 +58,8 @@ struct ArgsVisitor {
   void Types(const X&...) {}
   template <typename... X>
   void Option(const X&...) {}
+  template <typename... X>
+  void Required(const X&...) {}
   template <typename... X>
   void Enum(const X&...) {}
   template <typename... X>

@@ -10,19 +10,20 @@ using ::tensorflow::shape_inference::ShapeHandle;
 
 void ShapeVisitor::ReadInput(const char* name, const char* shape) {
   if (!status().ok()) return;
-  Ok(dims_.Read(absl::StrCat(name, " must be ", shape), c_->input(inputs_++)));
+  Ok(dims_.Read(absl::StrCat(name, " must be ", shape),
+                ctx_->input(inputs_++)));
 }
 
 void ShapeVisitor::ReadOptional(const char* name, const char* shape) {
   std::optional<ShapeHandle> input;
-  if (!status().ok() || !Ok(OptionalInput(c_, name, &input))) return;
+  if (!status().ok() || !Ok(OptionalInput(ctx_, name, &input))) return;
   if (input.has_value()) ReadInput(name, shape);
 }
 
 absl::Status ShapeVisitor::SetOutputs() {
   for (size_t i = 0; status().ok() && i < outputs_.size(); ++i) {
     ShapeHandle shape;
-    if (Ok(dims_.Make(outputs_[i], &shape))) c_->set_output(i, shape);
+    if (Ok(dims_.Make(outputs_[i], &shape))) ctx_->set_output(i, shape);
   }
   return status();
 }

@@ -9,8 +9,9 @@
 //
 // registers OpKernels, which fill in `args`, then evaluate the expression, an
 // Error or a status, with `ctx`, `device` and `args`. TFO_WIDE_OP and
-// TFO_WIDE_OP_KERNELS are for float and double only, TFO_OP_CPU_KERNELS for an
-// op without CUDA kernels.
+// TFO_WIDE_OP_KERNELS are for float and double only, TFO_INDEX_OP and
+// TFO_INDEX_OP_KERNELS for int32 and int64, TFO_OP_CPU_KERNELS for an op
+// without CUDA kernels.
 #ifndef TENSORFLOW_OPS_CORE_CC_OP_SPEC_H_
 #define TENSORFLOW_OPS_CORE_CC_OP_SPEC_H_
 
@@ -44,6 +45,10 @@ class DefinitionVisitor : public ArgsVisitor {
     op_.Attr(absl::StrCat("has_", name, ": int >= 0"));
   }
   template <typename X>
+  void Scalar(const char* name, X*) {
+    op_.Input(absl::StrCat(name, ": ", TypeOf<X>()));
+  }
+  template <typename X>
   void Out(const char* name, const char*, X*, const char* = nullptr) {
     op_.Output(absl::StrCat(name, ": ", TypeOf<X>()));
   }
@@ -63,6 +68,11 @@ class DefinitionVisitor : public ArgsVisitor {
   void Option(const char* name, double*) {
     op_.Attr(absl::StrCat(name, ": list(float) = []"));
   }
+  template <typename X>
+  void Required(const char* name, X*, const char* bound = "") {
+    op_.Attr(absl::StrCat(name, std::is_same_v<X, bool> ? ": bool" : ": int ",
+                          bound));
+  }
   template <typename Table, typename Value>
   void Enum(const char* name, const Table& table, const char* default_word,
             Value*) {
@@ -81,6 +91,7 @@ class DefinitionVisitor : public ArgsVisitor {
     using Element = std::remove_cv_t<std::remove_pointer_t<X>>;
     return std::is_same_v<Element, Half>      ? "T"
            : std::is_same_v<Element, float>   ? "Tvalue"
+           : std::is_same_v<Element, double>  ? "double"
            : std::is_same_v<Element, bool>    ? "bool"
            : std::is_same_v<Element, int32_t> ? "int32"
                                               : "int64";
@@ -112,10 +123,34 @@ class FallibleVisitor : public ArgsVisitor {
   absl::Status status_;
 };
 
-class ShapeVisitor : public FallibleVisitor {
+// Reads attrs of an InferenceContext or an OpKernelConstruction.
+template <typename Context>
+class AttrsVisitor : public FallibleVisitor {
+ public:
+  template <typename Default, typename Value>
+  void Option(const char* name, Default, Value* value) {
+    this->Ok(ctx_->GetAttr(name, value));
+  }
+  template <typename Value>
+  void Required(const char* name, Value* value, const char* = nullptr) {
+    this->Ok(ctx_->GetAttr(name, value));
+  }
+  template <typename Table, typename Value>
+  void Enum(const char* name, const Table& table, const char*, Value* value) {
+    this->Ok(ReadEnum(ctx_, name, table, value));
+  }
+
+ protected:
+  explicit AttrsVisitor(Context* ctx) : ctx_(ctx) {}
+
+  Context* const ctx_;
+};
+
+class ShapeVisitor
+    : public AttrsVisitor<::tensorflow::shape_inference::InferenceContext> {
  public:
   explicit ShapeVisitor(::tensorflow::shape_inference::InferenceContext* c)
-      : c_(c), dims_(c) {}
+      : AttrsVisitor(c), dims_(c) {}
 
   template <typename... X>
   void In(const char* name, const char* shape, const X&...) {
@@ -125,18 +160,25 @@ class ShapeVisitor : public FallibleVisitor {
   void Optional(const char* name, const char* shape, X*) {
     ReadOptional(name, shape);
   }
+  template <typename X>
+  void Scalar(const char* name, X*) {
+    ReadInput(name, "a scalar");
+  }
   template <typename... X>
   void Out(const char*, const char* shape, const X&...) {
     outputs_.push_back(shape);
   }
   void Size(const std::string& name, int64_t* size) {
-    *size = name == "..." ? -1 : c_->Value(dims_[name]);
+    *size = name == "..." ? -1 : ctx_->Value(dims_[name]);
   }
-  template <typename Default, typename Value>
-  void Option(const char* name, Default, Value* value) {
-    Ok(c_->GetAttr(name, value));
-  }
+  using AttrsVisitor::Option;
   void Option(const char*, double*) {}
+  using AttrsVisitor::Required;
+  void Required(const char* name, int64_t* value, const char* = nullptr) {
+    if (Ok(ctx_->GetAttr(name, value)) && *value >= 0) {
+      dims_[name] = ctx_->MakeDim(*value);
+    }
+  }
   template <typename... Part>
   void Check(bool condition, const Part&... parts) {
     if (!condition) {
@@ -151,7 +193,6 @@ class ShapeVisitor : public FallibleVisitor {
   void ReadInput(const char* name, const char* shape);
   void ReadOptional(const char* name, const char* shape);
 
-  ::tensorflow::shape_inference::InferenceContext* const c_;
   NamedDims dims_;
   int inputs_ = 0;
   std::vector<std::string> outputs_;
@@ -165,12 +206,12 @@ struct SizePlace {
 };
 
 // In the constructor of an OpKernel: reads options, finds sizes.
-class OptionsVisitor : public FallibleVisitor {
+class OptionsVisitor : public AttrsVisitor<::tensorflow::OpKernelConstruction> {
  public:
   // `value` is Tvalue's dtype.
   OptionsVisitor(::tensorflow::OpKernelConstruction* ctx,
                  const OpKernel* kernel, ::tensorflow::DataType value)
-      : ctx_(ctx), kernel_(kernel), value_(value) {}
+      : AttrsVisitor(ctx), kernel_(kernel), value_(value) {}
 
   template <typename... X>
   void In(const char* name, const char* shape, const X&...) {
@@ -187,20 +228,9 @@ class OptionsVisitor : public FallibleVisitor {
       Ok(CheckValueType(ctx_, value_));
     }
   }
-  template <typename Default, typename Value>
-  void Option(const char* name, Default, Value* value) {
-    Ok(ctx_->GetAttr(name, value));
-  }
+  using AttrsVisitor::Option;
   void Option(const char* name, double* number) {
     Ok(ReadNumber(ctx_, name, number));
-  }
-  template <typename Table, typename Value>
-  void Enum(const char* name, const Table& table, const char*, Value* value) {
-    std::string read;
-    if (!Ok(ctx_->GetAttr(name, &read))) return;
-    for (const auto& [word, meaning] : table) {
-      if (word == read) *value = meaning;
-    }
   }
 
   std::vector<SizePlace> TakeSizes() { return std::move(sizes_); }
@@ -208,7 +238,6 @@ class OptionsVisitor : public FallibleVisitor {
  private:
   void AddInput(const char* name, const char* shape);
 
-  ::tensorflow::OpKernelConstruction* const ctx_;
   const OpKernel* const kernel_;
   const ::tensorflow::DataType value_;
   std::vector<std::pair<int, std::vector<std::string>>> inputs_;
@@ -233,6 +262,10 @@ class TensorsVisitor : public FallibleVisitor {
     if (tensor == nullptr) return;
     Set(*tensor, data);
     ++input_;
+  }
+  template <typename X>
+  void Scalar(const char*, X* value) {
+    *value = *Data<X>(ctx_->input(input_++));
   }
   template <typename X>
   void Out(const char*, const char*, X** data, const char* from = nullptr) {
@@ -269,6 +302,20 @@ absl::Status InferShapes(::tensorflow::shape_inference::InferenceContext* c) {
   return visitor.SetOutputs();
 }
 
+// Scalars are in host memory.
+class HostMemoryVisitor : public ArgsVisitor {
+ public:
+  explicit HostMemoryVisitor(::tensorflow::KernelDefBuilder* kernel)
+      : kernel_(kernel) {}
+  template <typename X>
+  void Scalar(const char* name, X*) {
+    kernel_->HostMemory(name);
+  }
+
+ private:
+  ::tensorflow::KernelDefBuilder* const kernel_;
+};
+
 // Registers the definition.
 template <typename Args>
 ::tensorflow::InitOnStartupMarker DefineOp(const char* op, const char* floats) {
@@ -283,6 +330,8 @@ inline absl::Status ToStatus(absl::Status status) { return status; }
 template <typename Args, typename Value>
 class DescribedKernel : public OpKernel {
  public:
+  using OpArgs = Args;
+
   explicit DescribedKernel(::tensorflow::OpKernelConstruction* ctx)
       : OpKernel(ctx) {
     OptionsVisitor visitor(ctx, this, DataTypeOf<Value>::kValue);
@@ -307,6 +356,38 @@ class DescribedKernel : public OpKernel {
   std::vector<SizePlace> sizes_;
 };
 
+template <typename Kernel>
+void RegisterKernel(const char* op, const char* device,
+                    ::tensorflow::DataType type) {
+  ::tensorflow::KernelDefBuilder builder(op);
+  builder.Device(device).TypeConstraint("T", type);
+  typename Kernel::OpArgs args{};
+  HostMemoryVisitor visitor(&builder);
+  Describe(args, visitor);
+  ::tensorflow::kernel_factory::OpKernelRegistrar(
+      builder.Build(), op,
+      [](::tensorflow::OpKernelConstruction* ctx) -> ::tensorflow::OpKernel* {
+        return new CheckedKernel<Kernel>(ctx);
+      });
+}
+
+// Registers Kernel<Device, T> for each T.
+template <template <typename, typename> class Kernel, typename... T>
+::tensorflow::InitOnStartupMarker RegisterCpuKernels(const char* op) {
+  (RegisterKernel<Kernel<Cpu, T>>(op, ::tensorflow::DEVICE_CPU,
+                                  DataTypeOf<T>::kValue),
+   ...);
+  return {};
+}
+template <template <typename, typename> class Kernel, typename... T>
+::tensorflow::InitOnStartupMarker RegisterKernels(const char* op) {
+#ifdef TFO_CUDA
+  (RegisterKernel<Kernel<Gpu, T>>(op, GpuDeviceType(), DataTypeOf<T>::kValue),
+   ...);
+#endif
+  return RegisterCpuKernels<Kernel, T...>(op);
+}
+
 }  // namespace tfo
 
 #define TFO_DEFINE_OP(op, Args, floats)                              \
@@ -316,6 +397,7 @@ class DescribedKernel : public OpKernel {
 #define TFO_OP(op, Args) \
   TFO_DEFINE_OP(op, Args, "{half, bfloat16, float, double}")
 #define TFO_WIDE_OP(op, Args) TFO_DEFINE_OP(op, Args, "{float, double}")
+#define TFO_INDEX_OP(op, Args) TFO_DEFINE_OP(op, Args, "{int32, int64}")
 
 #define TFO_DESCRIBED_KERNEL(Args, ...)                                   \
   template <typename Device, typename T>                                  \
@@ -332,14 +414,23 @@ class DescribedKernel : public OpKernel {
       return ToStatus(__VA_ARGS__);                                       \
     }                                                                     \
   }
-#define TFO_OP_KERNELS(op, Args, ...)      \
-  TFO_DESCRIBED_KERNEL(Args, __VA_ARGS__); \
-  TFO_REGISTER_KERNELS(op, Args##Kernel, )
-#define TFO_OP_CPU_KERNELS(op, Args, ...)  \
-  TFO_DESCRIBED_KERNEL(Args, __VA_ARGS__); \
-  TFO_REGISTER_CPU_KERNELS(op, Args##Kernel, )
+#define TFO_REGISTER_DESCRIBED(Register, op, Args, ...)          \
+  static const ::tensorflow::InitOnStartupMarker k##Args##Kernel \
+      [[maybe_unused]] =                                         \
+          Register<Args##Kernel, __VA_ARGS__>("TensorflowOps>" op)
+#define TFO_OP_KERNELS(op, Args, ...)                                     \
+  TFO_DESCRIBED_KERNEL(Args, __VA_ARGS__);                                \
+  TFO_REGISTER_DESCRIBED(::tfo::RegisterKernels, op, Args, float, double, \
+                         ::tfo::Half, ::tfo::BFloat16)
+#define TFO_OP_CPU_KERNELS(op, Args, ...)                                    \
+  TFO_DESCRIBED_KERNEL(Args, __VA_ARGS__);                                   \
+  TFO_REGISTER_DESCRIBED(::tfo::RegisterCpuKernels, op, Args, float, double, \
+                         ::tfo::Half, ::tfo::BFloat16)
 #define TFO_WIDE_OP_KERNELS(op, Args, ...) \
   TFO_DESCRIBED_KERNEL(Args, __VA_ARGS__); \
-  TFO_REGISTER_WIDE_KERNELS(op, Args##Kernel, )
+  TFO_REGISTER_DESCRIBED(::tfo::RegisterKernels, op, Args, float, double)
+#define TFO_INDEX_OP_KERNELS(op, Args, ...) \
+  TFO_DESCRIBED_KERNEL(Args, __VA_ARGS__);  \
+  TFO_REGISTER_DESCRIBED(::tfo::RegisterKernels, op, Args, int32_t, int64_t)
 
 #endif  // TENSORFLOW_OPS_CORE_CC_OP_SPEC_H_

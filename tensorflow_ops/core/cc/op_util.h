@@ -149,11 +149,10 @@ absl::Status ForwardFirstInput(::tensorflow::OpKernelContext* ctx, int i,
 
 // Reads a string attr as the value that `names` pairs it with. The op
 // definition lists the same strings.
-template <typename Enum>
-absl::Status ReadEnum(
-    ::tensorflow::OpKernelConstruction* ctx, const char* attr,
-    std::initializer_list<std::pair<absl::string_view, Enum>> names,
-    Enum* value) {
+template <typename Enum, size_t n, typename Context>
+absl::Status ReadEnum(Context* ctx, const char* attr,
+                      const std::pair<const char*, Enum> (&names)[n],
+                      Enum* value) {
   std::string read;
   TF_RETURN_IF_ERROR(ctx->GetAttr(attr, &read));
   for (const auto& [name, meaning] : names) {
@@ -209,6 +208,10 @@ struct DataTypeOf;
 template <>
 struct DataTypeOf<int32_t> {
   static constexpr auto kValue = ::tensorflow::DT_INT32;
+};
+template <>
+struct DataTypeOf<int64_t> {
+  static constexpr auto kValue = ::tensorflow::DT_INT64;
 };
 template <>
 struct DataTypeOf<float> {

@@ -18,8 +18,8 @@ SAMPLES = {
             {"costs": _COSTS[..., :0], "counts": tf.constant([0, 0])},
         ],
         bad=[
-            ({"costs": _COSTS[0, 0]}, r"costs must be \[.., rows, columns\]"),
-            ({"counts": tf.constant([4])}, r"counts must be of the leading dims of costs \[2,5,4\]"),
+            ({"costs": _COSTS[0, 0]}, r"costs must be \[\.\.\., rows, columns\]"),
+            ({"counts": tf.constant([4])}, r"counts must be \[\.\.\.\], the leading dims of costs"),
             ({"counts": tf.constant([4.0, 2.0])}, "counts are float32, expected int64"),
             ({"counts": tf.constant([4, 5])}, r"counts\[1\] is 5, expected \[0, 4\]: the columns of costs"),
             ({"costs": _COSTS > 1}, "costs are bool, expected float16, bfloat16, float32, float64 or an integer dtype"),

@@ -17,15 +17,30 @@ namespace tfo {
 // broken in the same way on all devices.
 template <typename T>
 struct AssignmentArgs {
-  int64_t batch, rows, columns;  // rows and columns below 2^31
+  int64_t batch, rows, columns;
   bool maximize;
-  const T* costs;         // [batch, rows, columns]
-  const int64_t* counts;  // [batch], or null for all columns. On a GPU, an
-                          // example whose count is not in [0, columns] has no
-                          // pairs; the CPU's caller has checked counts.
-  int32_t* columns_of_rows;  // [batch, rows]; -1: none
-  int32_t* rows_of_columns;  // [batch, columns]; -1: none
+  const T* costs;
+  // Null for all columns. On a GPU, an example whose count is not in [0,
+  // columns] has no pairs; the CPU's caller has checked counts.
+  const int64_t* counts;
+  int32_t *columns_of_rows, *rows_of_columns;  // -1: none
 };
+
+template <typename T, typename V>
+void Describe(AssignmentArgs<T>& a, V& v) {
+  v.In("costs", "[..., rows, columns]", &a.costs);
+  v.Option("maximize", false, &a.maximize);
+  v.Types("T");
+  v.Optional("counts", "[...], the leading dims of costs", &a.counts);
+  v.Size("...", &a.batch);
+  v.Size("rows", &a.rows);
+  v.Size("columns", &a.columns);
+  v.Check(a.rows <= INT32_MAX && a.columns <= INT32_MAX, "costs have ", a.rows,
+          " rows and ", a.columns,
+          " columns, expected fewer than 2^31: indices are int32");
+  v.Out("columns", "[..., rows]", &a.columns_of_rows);
+  v.Out("rows", "[..., columns]", &a.rows_of_columns);
+}
 
 template <typename T>
 Error LinearSumAssignment(const Cpu& cpu, const AssignmentArgs<T>& args);

@@ -11,6 +11,7 @@
 #define TENSORFLOW_OPS_DETECTION_CC_KERNELS_BOXES_BOX_H_
 
 #include <cmath>
+#include <utility>
 
 #include "tensorflow_ops/core/cc/elementwise.h"
 #include "tensorflow_ops/core/cc/float16.h"
@@ -22,6 +23,10 @@ enum class BoxFormat {
   kYxyx,     // (y1, x1, y2, x2)
   kRotated,  // (cx, cy, w, h, degrees): rotated_box.h
 };
+inline constexpr std::pair<const char*, BoxFormat> kBoxFormats[] = {
+    {"xyxy", BoxFormat::kXyxy},
+    {"yxyx", BoxFormat::kYxyx},
+    {"cxcywhr", BoxFormat::kRotated}};
 
 // box_iou.h defines them.
 enum class BoxMetric { kIou, kGiou, kDiou, kCiou };

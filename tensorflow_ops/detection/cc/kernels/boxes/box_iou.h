@@ -17,48 +17,122 @@
 #define TENSORFLOW_OPS_DETECTION_CC_KERNELS_BOXES_BOX_IOU_H_
 
 #include <cstdint>
+#include <utility>
 
 #include "tensorflow_ops/core/cc/device.h"
 #include "tensorflow_ops/detection/cc/kernels/boxes/box.h"
 
 namespace tfo {
 
-// All pairs of boxes1 [batch, rows, size] and boxes2 [batch, columns, size],
-// size being BoxSize(format). kRotated only has kIou, and no gradient.
+inline constexpr std::pair<const char*, BoxMetric> kBoxMetrics[] = {
+    {"iou", BoxMetric::kIou},
+    {"giou", BoxMetric::kGiou},
+    {"diou", BoxMetric::kDiou},
+    {"ciou", BoxMetric::kCiou}};
+// Those that have gradients.
+inline constexpr std::pair<const char*, BoxFormat> kCornerFormats[] = {
+    {"xyxy", BoxFormat::kXyxy}, {"yxyx", BoxFormat::kYxyx}};
+
+// All pairs of boxes1 and boxes2. kRotated only has kIou, and no gradient.
 struct BoxIouSpec {
   BoxMetric metric;
   BoxFormat format;
   int64_t batch, rows, columns;
 };
 
-// Pairs box i of boxes1 [count, 4] with box i of boxes2 [count, 4].
+template <typename V>
+void DescribeSizes(BoxIouSpec& s, V& v) {
+  v.Size("...", &s.batch);
+  v.Size("boxes1", &s.rows);
+  v.Size("boxes2", &s.columns);
+}
+
+// C is float or double.
+template <typename C>
+struct BoxIouArgs : BoxIouSpec {
+  const C *boxes1, *boxes2;
+  C* iou;
+};
+
+template <typename C, typename V>
+void Describe(BoxIouArgs<C>& a, V& v) {
+  v.Types("T");
+  v.Enum("mode", kBoxMetrics, "iou", &a.metric);
+  v.Enum("box_format", kBoxFormats, "xyxy", &a.format);
+  const bool rotated = a.format == BoxFormat::kRotated;
+  v.Check(!rotated || a.metric == BoxMetric::kIou,
+          "mode must be iou: box_format is cxcywhr");
+  v.In("boxes1", rotated ? "[..., boxes1, 5]" : "[..., boxes1, 4]", &a.boxes1);
+  v.In("boxes2",
+       rotated ? "[..., boxes2, 5] with boxes1's leading dims"
+               : "[..., boxes2, 4] with boxes1's leading dims",
+       &a.boxes2);
+  DescribeSizes(a, v);
+  v.Out("iou", "[..., boxes1, boxes2]", &a.iou);
+}
+
+template <typename C>
+struct BoxIouGradArgs : BoxIouSpec {
+  const C *d_iou, *boxes1, *boxes2;
+  C *d_boxes1, *d_boxes2;
+};
+
+template <typename C, typename V>
+void Describe(BoxIouGradArgs<C>& a, V& v) {
+  v.In("d_iou", "[..., boxes1, boxes2]", &a.d_iou);
+  v.In("boxes1", "[..., boxes1, 4] with d_iou's dims", &a.boxes1);
+  v.In("boxes2", "[..., boxes2, 4] with d_iou's dims", &a.boxes2);
+  v.Types("T");
+  v.Enum("mode", kBoxMetrics, "iou", &a.metric);
+  v.Enum("box_format", kCornerFormats, "xyxy", &a.format);
+  DescribeSizes(a, v);
+  v.Out("d_boxes1", "[..., boxes1, 4]", &a.d_boxes1);
+  v.Out("d_boxes2", "[..., boxes2, 4]", &a.d_boxes2);
+}
+
+// Pairs each box of boxes1 with that of boxes2 at its place.
 struct BoxIouLossSpec {
   BoxMetric metric;
   BoxFormat format;
   int64_t count;
 };
 
-// C is float or double.
-template <typename C>
-struct BoxIouArgs : BoxIouSpec {
-  const C *boxes1, *boxes2;
-  C* iou;  // [batch, rows, columns]
-};
-template <typename C>
-struct BoxIouGradArgs : BoxIouSpec {
-  const C *d_iou, *boxes1, *boxes2;
-  C *d_boxes1, *d_boxes2;  // of the boxes' shapes
-};
+template <typename C, typename V>
+void DescribePairs(BoxIouLossSpec& s, const C** boxes1, const C** boxes2,
+                   V& v) {
+  v.In("boxes1", "[..., 4]", boxes1);
+  v.In("boxes2", "[..., 4] with boxes1's leading dims", boxes2);
+  v.Types("T");
+  v.Enum("mode", kBoxMetrics, "giou", &s.metric);
+  v.Enum("box_format", kCornerFormats, "xyxy", &s.format);
+  v.Size("...", &s.count);
+}
+
 template <typename C>
 struct BoxIouLossArgs : BoxIouLossSpec {
   const C *boxes1, *boxes2;
-  C* loss;  // [count]
+  C* loss;
 };
+
+template <typename C, typename V>
+void Describe(BoxIouLossArgs<C>& a, V& v) {
+  DescribePairs(a, &a.boxes1, &a.boxes2, v);
+  v.Out("loss", "[...]", &a.loss);
+}
+
 template <typename C>
 struct BoxIouLossGradArgs : BoxIouLossSpec {
   const C *d_loss, *boxes1, *boxes2;
   C *d_boxes1, *d_boxes2;
 };
+
+template <typename C, typename V>
+void Describe(BoxIouLossGradArgs<C>& a, V& v) {
+  v.In("d_loss", "[...]", &a.d_loss);
+  DescribePairs(a, &a.boxes1, &a.boxes2, v);
+  v.Out("d_boxes1", "[..., 4]", &a.d_boxes1);
+  v.Out("d_boxes2", "[..., 4]", &a.d_boxes2);
+}
 
 template <typename C>
 Error BoxIou(const Cpu& cpu, const BoxIouArgs<C>& args);

@@ -1,4 +1,4 @@
-// Shared by the OpKernels that read boxes: of overlap and of suppression.
+// Shared by the OpKernels of suppression.
 #ifndef TENSORFLOW_OPS_DETECTION_CC_KERNELS_BOXES_BOXES_OP_H_
 #define TENSORFLOW_OPS_DETECTION_CC_KERNELS_BOXES_BOXES_OP_H_
 
@@ -9,11 +9,7 @@ namespace tfo {
 
 inline absl::Status ReadBoxFormat(::tensorflow::OpKernelConstruction* ctx,
                                   BoxFormat* format) {
-  return ReadEnum(ctx, "box_format",
-                  {{"xyxy", BoxFormat::kXyxy},
-                   {"yxyx", BoxFormat::kYxyx},
-                   {"cxcywhr", BoxFormat::kRotated}},
-                  format);
+  return ReadEnum(ctx, "box_format", kBoxFormats, format);
 }
 
 }  // namespace tfo

@@ -7,6 +7,7 @@
 namespace tfo {
 namespace {
 
+using testing::Bound;
 using testing::RandomValues;
 using testing::ThreadedCpu;
 
@@ -218,37 +219,25 @@ TFO_CUDA_TEST(CrossEntropy, CudaEqualsReference) { CheckCrossEntropies(Gpu()); }
 TFO_TEST(LabelLoss, ReportsTheFirstBadLabel) {
   for (const auto& [rows, classes] :
        {std::pair<int64_t, int64_t>{40, 3}, {40, 2000}, {8, 70000}}) {
-    const std::vector<float> x(rows * classes), d_loss(rows, 1);
-    std::vector<float> loss(rows), largest(rows), rest(rows), dx(x.size());
-    std::vector<int64_t> labels(rows, 1);
+    testing::GpuVector<int64_t> labels(rows, 1);
     labels[7] = classes;
     labels[5] = int64_t{1} << 32;
     labels[6] = -1;
-    const Cpu cpu = ThreadedCpu(3);
+    testing::Tensors tensors = RowTensors(rows, classes);
+    tensors.Set("labels", labels);
+    auto args = Bound<LabelLossArgs<float>>(&tensors);
+    auto grad = Bound<LabelLossGradArgs<float>>(&tensors);
     int64_t bad_row = rows, bad_row_of_gradient = rows;
-    RunRowFunction(cpu, LabelLossArgs<float>{rows,
-                                             classes,
-                                             {},
-                                             x.data(),
-                                             labels.data(),
-                                             loss.data(),
-                                             {largest.data(), rest.data()},
-                                             &bad_row});
-    RunRowFunction(cpu, LabelLossGradArgs<float>{rows,
-                                                 classes,
-                                                 {},
-                                                 d_loss.data(),
-                                                 x.data(),
-                                                 labels.data(),
-                                                 {largest.data(), rest.data()},
-                                                 dx.data(),
-                                                 &bad_row_of_gradient});
+    args.bad_row = &bad_row;
+    grad.bad_row = &bad_row_of_gradient;
+    RunRowFunction(ThreadedCpu(3), args);
+    RunRowFunction(ThreadedCpu(3), grad);
     TFO_EXPECT_EQ(bad_row, 5);
     TFO_EXPECT_EQ(bad_row_of_gradient, 5);
     for (int64_t r = 0; r < rows; ++r) {
       const bool is_bad = 5 <= r && r <= 7;
-      TFO_EXPECT_EQ(std::isnan(loss[r]), is_bad);
-      TFO_EXPECT_EQ(std::isnan(dx[r * classes]), is_bad);
+      TFO_EXPECT_EQ(std::isnan(args.loss[r]), is_bad);
+      TFO_EXPECT_EQ(std::isnan(grad.d_logits[r * classes]), is_bad);
     }
   }
 }
@@ -276,52 +265,16 @@ TFO_TEST(LabelLoss, KeepsTheLossOfConfidentRows) {
 
 template <typename T>
 void TimeLosses(int64_t rows, int64_t classes) {
-  const auto x = testing::RandomOnGpu<T>(rows * classes, 1);
-  const auto targets = testing::RandomOnGpu<T>(rows * classes, 2);
-  testing::GpuVector<T> to(rows * classes), to_targets(rows * classes);
-  testing::GpuVector<Accumulator<T>> d(rows), loss(rows), largest(rows),
-      rest(rows), total(rows);
   testing::GpuVector<int32_t> labels(rows);
   for (int64_t row = 0; row < rows; ++row) labels[row] = row * 37 % classes;
-  TimeRows<T>("label_loss", 1, 4,
-              LabelLossArgs<T>{rows,
-                               classes,
-                               {},
-                               x.data(),
-                               labels.data(),
-                               loss.data(),
-                               {largest.data(), rest.data()},
-                               nullptr});
-  TimeRows<T>("label_loss_grad", 2, 4,
-              LabelLossGradArgs<T>{rows,
-                                   classes,
-                                   {},
-                                   d.data(),
-                                   x.data(),
-                                   labels.data(),
-                                   {largest.data(), rest.data()},
-                                   to.data(),
-                                   nullptr});
-  TimeRows<T>("cross_entropy", 2, 4,
-              CrossEntropyArgs<T>{rows,
-                                  classes,
-                                  0,
-                                  targets.data(),
-                                  x.data(),
-                                  loss.data(),
-                                  {largest.data(), rest.data()},
-                                  total.data()});
+  testing::Tensors classed = RowTensors(rows, classes);
+  classed.Set("labels", labels);
+  TimeRows<T>("label_loss", 1, 4, Bound<LabelLossArgs<T>>(&classed));
+  TimeRows<T>("label_loss_grad", 2, 4, Bound<LabelLossGradArgs<T>>(&classed));
+  testing::Tensors tensors = RowTensors(rows, classes);
+  TimeRows<T>("cross_entropy", 2, 4, Bound<CrossEntropyArgs<T>>(&tensors));
   TimeRows<T>("cross_entropy_grad", 4, 4,
-              CrossEntropyGradArgs<T>{rows,
-                                      classes,
-                                      0,
-                                      d.data(),
-                                      targets.data(),
-                                      x.data(),
-                                      {largest.data(), rest.data()},
-                                      total.data(),
-                                      to.data(),
-                                      to_targets.data()});
+              Bound<CrossEntropyGradArgs<T>>(&tensors));
 }
 TFO_BENCHMARK(CrossEntropy, Rows) {
   ForBenchmarkRows([](auto t, int64_t rows, int64_t classes) {

@@ -4,16 +4,9 @@
 #define TENSORFLOW_OPS_NN_CC_KERNELS_ROWS_ROWS_OP_H_
 
 #include "tensorflow_ops/core/cc/op_util.h"
-#include "tensorflow_ops/nn/cc/kernels/rows/index_array.h"
 #include "tensorflow_ops/nn/cc/kernels/rows/rows.h"
 
 namespace tfo {
-
-// The values of an int32 or int64 tensor.
-inline IndexArray IntsOf(const ::tensorflow::Tensor& tensor) {
-  if (tensor.dtype() == ::tensorflow::DT_INT32) return Data<int32_t>(tensor);
-  return Data<int64_t>(tensor);
-}
 
 // The size of a tensor [..., classes].
 struct RowsOf {

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "tensorflow_ops/core/cc/gpu_testing.h"
+#include "tensorflow_ops/core/cc/args_testing.h"
 #include "tensorflow_ops/nn/cc/kernels/rows/rows.h"
 
 namespace tfo {
@@ -212,6 +212,11 @@ struct LogitRows {
     }
   }
 };
+
+// Of [rows, classes], for descriptions.
+inline testing::Tensors RowTensors(int64_t rows, int64_t classes) {
+  return testing::Tensors({{"...", rows}, {"classes", classes}});
+}
 
 template <typename Device, typename Args>
 void Run(const Device& device, const Args& args) {

@@ -7,6 +7,7 @@
 namespace tfo {
 namespace {
 
+using testing::Bound;
 using testing::RandomValues;
 using testing::ThreadedCpu;
 
@@ -123,25 +124,17 @@ TFO_TEST(Softmax, KeepsNanAndInfinityInTheirRow) {
   for (const int64_t classes : {2, 3, 17, 40, 300, 3000}) {
     for (const float bad : {NAN, INFINITY}) {
       for (const int64_t at : {int64_t{0}, classes / 2, classes - 1}) {
-        auto x = RandomValues<float>(5 * classes, 1);
+        auto x = testing::RandomOnGpu<float>(5 * classes, 1);
         x[2 * classes + at] = bad;
-        std::vector<float> p(x.size()), h(5), largest(5), rest(5), dx(x.size());
-        const std::vector<float> d(5, 1.f);
+        testing::Tensors tensors = RowTensors(5, classes);
+        tensors.Set("logits", x);
         const Cpu cpu = ThreadedCpu(2);
-        RunRowFunction(
-            cpu, SoftmaxArgs<float>{5, classes, false, x.data(), p.data()});
-        RunRowFunction(
-            cpu,
-            EntropyArgs<float>{
-                5, classes, x.data(), h.data(), {largest.data(), rest.data()}});
-        RunRowFunction(cpu,
-                       EntropyGradArgs<float>{5,
-                                              classes,
-                                              d.data(),
-                                              x.data(),
-                                              h.data(),
-                                              {largest.data(), rest.data()},
-                                              dx.data()});
+        RunRowFunction(cpu, Bound<SoftmaxArgs<float>>(&tensors));
+        RunRowFunction(cpu, Bound<EntropyArgs<float>>(&tensors));
+        RunRowFunction(cpu, Bound<EntropyGradArgs<float>>(&tensors));
+        const auto &p = tensors.Get<float>("output"),
+                   &dx = tensors.Get<float>("d_logits"),
+                   &h = tensors.Get<float>("entropy");
         for (int64_t i = 0; i < 5 * classes; ++i) {
           TFO_EXPECT_EQ(std::isnan(p[i]), i / classes == 2);
           TFO_EXPECT_EQ(std::isnan(dx[i]), i / classes == 2);
@@ -183,32 +176,16 @@ TFO_CUDA_TEST(Softmax, CudaNeedsScratch) {
 
 template <typename T>
 void TimeSoftmax(int64_t rows, int64_t classes) {
-  const auto x = testing::RandomOnGpu<T>(rows * classes, 1);
-  const auto d = testing::RandomOnGpu<T>(rows * classes, 2);
-  testing::GpuVector<T> y(rows * classes), to(rows * classes);
-  testing::GpuVector<Accumulator<T>> d_rows(rows), entropy(rows), largest(rows),
-      rest(rows);
+  testing::Tensors tensors = RowTensors(rows, classes);
   for (const bool log : {false, true}) {
-    TimeRows<T>(log ? "log_softmax" : "softmax", 2, 0,
-                SoftmaxArgs<T>{rows, classes, log, x.data(), y.data()});
-    TimeRows<T>(
-        log ? "log_softmax_grad" : "softmax_grad", 3, 0,
-        SoftmaxGradArgs<T>{rows, classes, log, d.data(), y.data(), to.data()});
+    auto args = Bound<SoftmaxArgs<T>>(&tensors);
+    auto grad = Bound<SoftmaxGradArgs<T>>(&tensors);
+    args.log = grad.log = log;
+    TimeRows<T>(log ? "log_softmax" : "softmax", 2, 0, args);
+    TimeRows<T>(log ? "log_softmax_grad" : "softmax_grad", 3, 0, grad);
   }
-  TimeRows<T>("entropy", 1, 3,
-              EntropyArgs<T>{rows,
-                             classes,
-                             x.data(),
-                             entropy.data(),
-                             {largest.data(), rest.data()}});
-  TimeRows<T>("entropy_grad", 2, 4,
-              EntropyGradArgs<T>{rows,
-                                 classes,
-                                 d_rows.data(),
-                                 x.data(),
-                                 entropy.data(),
-                                 {largest.data(), rest.data()},
-                                 to.data()});
+  TimeRows<T>("entropy", 1, 3, Bound<EntropyArgs<T>>(&tensors));
+  TimeRows<T>("entropy_grad", 2, 4, Bound<EntropyGradArgs<T>>(&tensors));
 }
 TFO_BENCHMARK(Softmax, Rows) {
   ForBenchmarkRows([](auto t, int64_t rows, int64_t classes) {

@@ -5,24 +5,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "tensorflow_ops/core/cc/op_util.h"
-#include "tensorflow_ops/nn/cc/kernels/rows/rows_op.h"
 #include "tensorflow_ops/nn/cc/kernels/sequence_losses/sequence_loss.h"
 
 namespace tfo {
-
-// Sets `blank` to the class that attr blank_index stands for; -1 is the last of
-// `classes`. Errors read "blank_index is 9, expected [0, 4), or -1: ...".
-inline absl::Status ReadBlank(int64_t index, int64_t classes, int64_t* blank) {
-  if (classes == 0) {
-    return absl::InvalidArgumentError(
-        "logits have 0 classes, expected at least 1");
-  }
-  *blank = index == -1 ? classes - 1 : index;
-  if (*blank >= 0 && *blank < classes) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("blank_index is ", index,
-                                                 ", expected [0, ", classes,
-                                                 "), or -1: the last class"));
-}
 
 // Errors read "label_lengths[2] is 9, expected [0, 4]".
 inline absl::Status CheckLengths(const char* name, const IndexArray& lengths,

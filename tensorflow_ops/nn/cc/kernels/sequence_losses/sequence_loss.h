@@ -68,6 +68,15 @@ struct LabelSequences {
   }
 };
 
+// Sets a blank of -1 to the last class.
+template <typename V>
+void CheckBlank(int64_t classes, int64_t* blank, V& v) {
+  v.Check(classes != 0, "logits have 0 classes, expected at least 1");
+  v.Check(classes < 0 || (*blank >= -1 && *blank < classes), "blank_index is ",
+          *blank, ", expected [0, ", classes, "), or -1: the last class");
+  if (*blank == -1) *blank = classes - 1;
+}
+
 template <typename Loss, typename T, typename V>
 void DescribeSequences(LabelSequences& s, const T** logits, V& v) {
   v.In("labels", "[batch, labels]", &s.labels, "Tlabels");
@@ -80,11 +89,7 @@ void DescribeSequences(LabelSequences& s, const T** logits, V& v) {
   v.Size("labels", &s.max_labels);
   v.Size("classes", &s.classes);
   v.Option("blank_index", 0, &s.blank);
-  v.Check(s.classes != 0, "logits have 0 classes, expected at least 1");
-  v.Check(s.classes < 0 || (s.blank >= -1 && s.blank < s.classes),
-          "blank_index is ", s.blank, ", expected [0, ", s.classes,
-          "), or -1: the last class");
-  if (s.blank == -1) s.blank = s.classes - 1;
+  CheckBlank(s.classes, &s.blank, v);
 }
 
 // Loss is Ctc or Rnnt; T is float, double, Half or BFloat16.

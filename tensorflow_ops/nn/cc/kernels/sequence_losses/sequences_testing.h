@@ -7,7 +7,7 @@
 #include <limits>
 #include <vector>
 
-#include "tensorflow_ops/core/cc/gpu_testing.h"
+#include "tensorflow_ops/core/cc/args_testing.h"
 #include "tensorflow_ops/nn/cc/kernels/sequence_losses/sequence_loss.h"
 
 namespace tfo::testing {
@@ -310,30 +310,23 @@ void TimeLoss(const std::string& kernel, int64_t batch, int64_t frames,
     return Text(NameOf<T>(), kernel, pass, " [", batch, ", ", frames, ", ",
                 classes, "], ", max_labels, " labels");
   };
-  LabelSequences s = {};
-  s.batch = BenchmarkSize(batch);
-  s.frames = BenchmarkSize(frames);
-  s.classes = BenchmarkSize(classes);
-  s.max_labels = BenchmarkSize(max_labels);
-  GpuVector<int32_t> labels(s.batch * s.max_labels);
-  for (size_t i = 0; i < labels.size(); ++i) {
-    labels[i] = 1 + i * 37 % (s.classes - 1);
-  }
-  const GpuVector<int32_t> label_lengths(s.batch, s.max_labels);
-  const GpuVector<int32_t> lengths(s.batch, s.frames);
-  s.labels = IndexArray(labels.data());
-  s.label_lengths = IndexArray(label_lengths.data());
-  s.logit_lengths = IndexArray(lengths.data());
-  using Value = Accumulator<T>;
-  const int64_t rows = s.template Rows<Loss>();
-  const auto logits = RandomOnGpu<T>(rows * s.classes, 1);
-  GpuVector<T> d_logits(logits.size());
-  GpuVector<Value> loss(s.batch), d(s.batch, 1), largest(rows), rest(rows);
-  const SequenceLossArgs<Loss, T> args = {
-      s, logits.data(), loss.data(), largest.data(), rest.data(), false};
-  const SequenceLossGradArgs<Loss, T> grad = {
-      s, logits.data(), d.data(), largest.data(), rest.data(), d_logits.data()};
-  const int64_t num_bytes = logits.size() * sizeof(T);
+  const int64_t examples = BenchmarkSize(batch), steps = BenchmarkSize(frames),
+                width = BenchmarkSize(max_labels),
+                logits = BenchmarkSize(classes);
+  GpuVector<int32_t> labels(examples * width);
+  for (size_t i = 0; i < labels.size(); ++i)
+    labels[i] = 1 + i * 37 % (logits - 1);
+  Tensors tensors({{"batch", examples},
+                   {"frames", steps},
+                   {"labels", width},
+                   {"classes", logits}});
+  tensors.Set("labels", labels);
+  tensors.Set("label_lengths", GpuVector<int32_t>(examples, width));
+  tensors.Set("logit_lengths", GpuVector<int32_t>(examples, steps));
+  const auto args = Bound<SequenceLossArgs<Loss, T>>(&tensors);
+  const auto grad = Bound<SequenceLossGradArgs<Loss, T>>(&tensors);
+  const int64_t num_bytes =
+      args.sequences.template Rows<Loss>() * logits * sizeof(T);
   TimeOnGpu(name_of(""), num_bytes, SequenceLossScratchBytes(args),
             [&](const Gpu& gpu) { return SequenceLoss(gpu, args); });
   TimeOnGpu(name_of("_grad"), 2 * num_bytes, SequenceLossScratchBytes(grad),

@@ -18,11 +18,24 @@ namespace tfo {
 template <typename Id>
 struct GatherTreeArgs {
   int64_t time, batch, beams;
-  const Id *token_ids, *parent_ids;  // [time, batch, beams]
-  const int32_t* lengths;            // [batch, beams]
+  const Id *token_ids, *parent_ids;
+  const int32_t* lengths;
   Id pad_id;
-  Id* output;  // [time, batch, beams]
+  Id* output;
 };
+
+template <typename Id, typename V>
+void Describe(GatherTreeArgs<Id>& a, V& v) {
+  v.In("token_ids", "[time, batch, beams]", &a.token_ids);
+  v.In("parent_ids", "[time, batch, beams]", &a.parent_ids);
+  v.In("lengths", "[batch, beams]", &a.lengths);
+  v.Scalar("pad_id", &a.pad_id);
+  v.Out("sequences", "[time, batch, beams]", &a.output);
+  v.Types("T");
+  v.Size("time", &a.time);
+  v.Size("batch", &a.batch);
+  v.Size("beams", &a.beams);
+}
 
 // The first bad beam; beam is -1 if there is none.
 struct BadBeam {
