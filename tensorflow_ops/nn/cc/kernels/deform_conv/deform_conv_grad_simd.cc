@@ -71,9 +71,9 @@ class ToFeatures {
                         const int64_t group = i / blocks;
                         const int64_t o = i % blocks * kGemmDepth;
                         PackAnyPanels(args.filters + group * outputs_ + o, 1,
-                                     args.out_channels,
-                                     std::min(kGemmDepth, outputs_ - o),
-                                     DepthOf(args), Panels(group, o));
+                                      args.out_channels,
+                                      std::min(kGemmDepth, outputs_ - o),
+                                      DepthOf(args), Panels(group, o));
                       }
                     });
   }
@@ -125,8 +125,8 @@ class ToFeatures {
       cpu.ParallelFor(PixelsOf(args_), 0.2 * args_.channels,
                       [&](int64_t begin, int64_t end) {
                         NarrowArray<T>(sums + begin * args_.channels,
-                               d_features + begin * args_.channels,
-                               (end - begin) * args_.channels);
+                                       d_features + begin * args_.channels,
+                                       (end - begin) * args_.channels);
                       });
     }
   }
@@ -149,9 +149,8 @@ class ToFeatures {
         PackOperand(
             args_.d_output + first * args_.out_channels + group * outputs_ + o,
             args_.out_channels, rows, block, upstream);
-        Multiply(upstream, rows, block, Panels(group, o),
-                              group_stride_, o > 0,
-                              d_columns + group * group_stride_, d_stride_);
+        Multiply(upstream, rows, block, Panels(group, o), group_stride_, o > 0,
+                 d_columns + group * group_stride_, d_stride_);
       }
     }
   }
@@ -163,16 +162,16 @@ class ToFeatures {
         args_.features + image * PixelsOf(args_) * args_.channels;
     std::fill_n(dots, 4 * rows * per_output_, C{0});
     for (int64_t group = 0; group < args_.groups; ++group) {
-      ForColumns(
-          args_, group, 0, DepthOf(args_),
-          [&](int64_t tap, const Segment& segment, int64_t column) {
-            const int64_t at = tap * args_.offset_groups + segment.offset_group;
-            DotColumns<T>({taps + at, per_output_, rows},
-                {features + segment.channel, args_.channels, segment.count,
-                 zeros_.data()},
-                d_columns + group * group_stride_ + column, d_stride_,
-                dots + 4 * at);
-          });
+      ForColumns(args_, group, 0, DepthOf(args_),
+                 [&](int64_t tap, const Segment& segment, int64_t column) {
+                   const int64_t at =
+                       tap * args_.offset_groups + segment.offset_group;
+                   DotColumns<T>({taps + at, per_output_, rows},
+                                 {features + segment.channel, args_.channels,
+                                  segment.count, zeros_.data()},
+                                 d_columns + group * group_stride_ + column,
+                                 d_stride_, dots + 4 * at);
+                 });
     }
     const int64_t all = TapsOf(args_);
     const int64_t output = image * OutputsOf(args_) + first;
@@ -213,8 +212,8 @@ class ToFeatures {
             const int64_t band = unit % bands, c = unit / bands * channels;
             const int64_t from = PixelsOf(args_) * band / bands;
             const int64_t to = PixelsOf(args_) * (band + 1) / bands;
-            for (const Segment& segment : SegmentsOf(
-                     args_, c, std::min(args_.channels, c + channels))) {
+            for (const Segment& segment :
+                 SegmentsOf(args_, c, std::min(args_.channels, c + channels))) {
               ScatterSegment(segment, rows, taps, d_columns, from, to, sums);
             }
           }
@@ -231,9 +230,9 @@ class ToFeatures {
                            segment.group * of_group;
     for (int64_t m = 0; m < rows; ++m) {
       for (int64_t t = 0; t < TapsOf(args_); ++t) {
-        const DeformTap<C>& tap = taps[m * per_output_ +
-                                       t * args_.offset_groups +
-                                       segment.offset_group];
+        const DeformTap<C>& tap =
+            taps[m * per_output_ + t * args_.offset_groups +
+                 segment.offset_group];
         const C* const from = d_columns + m * d_stride_ + t * of_group + column;
         for (int i = 0; i < 4; ++i) {
           const int64_t pixel = tap.pixels[i];
@@ -298,8 +297,7 @@ class ToFilters {
           const Buffer<DeformTap<C>> taps(kTileRows * TapsOf(args_) *
                                           args_.offset_groups);
           const Buffer<C> columns(kTileRows * kGemmStride);
-          const Buffer<P> packs(
-              kIsAmxPack<P> ? kGemmDepth * kRowPacks<P> : 0);
+          const Buffer<P> packs(kIsAmxPack<P> ? kGemmDepth * kRowPacks<P> : 0);
           const Buffer<P> upstream(PackCount<P>(kTileRows) * padded_);
           for (int64_t unit = begin; unit < end; ++unit) {
             const int64_t part = unit % parts_;
@@ -322,9 +320,9 @@ class ToFilters {
               }
             }
             NarrowArray<T>(sum,
-                   args_.d_filters + row % depth * args_.out_channels +
-                       row / depth * outputs_,
-                   outputs_);
+                           args_.d_filters + row % depth * args_.out_channels +
+                               row / depth * outputs_,
+                           outputs_);
           }
         });
   }
@@ -343,13 +341,14 @@ class ToFilters {
       const int64_t rows =
           std::min<int64_t>(kTileRows, OutputsOf(args_) - first);
       FindTaps<TapUse::kFilters>(args_, image, first, rows, taps);
-      SampleBlock(
-          args_, args_.features + image * PixelsOf(args_) * args_.channels,
-          group, begin, end, taps, rows, zeros_.data(), columns);
-      PackAnyPanels(args_.d_output +
-                       (image * OutputsOf(args_) + first) * args_.out_channels +
-                       group * outputs_,
-                   args_.out_channels, 1, rows, outputs_, upstream);
+      SampleBlock(args_,
+                  args_.features + image * PixelsOf(args_) * args_.channels,
+                  group, begin, end, taps, rows, zeros_.data(), columns);
+      PackAnyPanels(
+          args_.d_output +
+              (image * OutputsOf(args_) + first) * args_.out_channels +
+              group * outputs_,
+          args_.out_channels, 1, rows, outputs_, upstream);
       if constexpr (kIsAmxPack<P>) {
         cpu_avx512::PackAmxRows(columns, 1, kGemmStride, end - begin, rows,
                                 kRowPacks<P>, packs);
@@ -357,7 +356,8 @@ class ToFilters {
                                 PackCount<P>(rows), upstream, padded_, true,
                                 sums, padded_);
       } else {
-        MultiplyTransposedTile<C>(columns, end - begin, rows, upstream, padded_, true, sums, padded_);
+        MultiplyTransposedTile<C>(columns, end - begin, rows, upstream, padded_,
+                                  true, sums, padded_);
       }
     }
   }
@@ -398,8 +398,7 @@ template <typename T, typename P>
 void ToOperands(const Cpu& cpu, const DeformConvGradArgs<T>& args) {
   const ToFeatures<T, P> to_features(cpu, args);
   if (args.batch >= 2 * cpu.num_threads) {
-    cpu.ParallelFor(args.batch,
-                    OutputsOf(args) * CyclesPerOutput<T>(args),
+    cpu.ParallelFor(args.batch, OutputsOf(args) * CyclesPerOutput<T>(args),
                     [&](int64_t begin, int64_t end) {
                       for (int64_t image = begin; image < end; ++image) {
                         to_features.Run(Cpu(), image);
@@ -417,9 +416,8 @@ void ToOperands(const Cpu& cpu, const DeformConvGradArgs<T>& args) {
 
 template <typename T>
 Error DeformConvGrad(const Cpu& cpu, const DeformConvGradArgs<T>& args) {
-  WithPacks<T>(cpu, args, args.d_output, [&](auto pack) {
-    ToOperands<T, decltype(pack)>(cpu, args);
-  });
+  WithPacks<T>(cpu, args, args.d_output,
+               [&](auto pack) { ToOperands<T, decltype(pack)>(cpu, args); });
   if (args.d_bias != nullptr) ToBias(cpu, args);
   return nullptr;
 }

@@ -31,8 +31,9 @@ class PackedFilters {
           for (int64_t i = begin; i < end; ++i) {
             const int64_t group = i / blocks, k = i % blocks * kGemmDepth;
             PackAnyPanels(filters + k * args.out_channels + group * columns_,
-                         args.out_channels, 1, std::min(kGemmDepth, depth_ - k),
-                         columns_, Block(group, k));
+                          args.out_channels, 1,
+                          std::min(kGemmDepth, depth_ - k), columns_,
+                          Block(group, k));
           }
         });
   }
@@ -87,16 +88,14 @@ void Convolve(const Cpu& cpu, const DeformConvArgs<T>& args) {
         const Buffer<DeformTap<C>> taps(tile_rows * TapsOf(args) *
                                         args.offset_groups);
         const Buffer<C> columns(tile_rows * kGemmStride);
-        const Buffer<P> packs(
-            kIsAmxPack<P> ? tile_rows * kRowPacks<P> : 0);
+        const Buffer<P> packs(kIsAmxPack<P> ? tile_rows * kRowPacks<P> : 0);
         const Buffer<C> sums(tile_rows * padded);
         for (int64_t unit = begin; unit < end; ++unit) {
           const int64_t image = unit / tiles, first = unit % tiles * tile_rows;
           const int64_t rows = std::min(tile_rows, OutputsOf(args) - first);
           const T* const features =
               args.features + image * PixelsOf(args) * args.channels;
-          FindTaps<TapUse::kOutput>(args, image, first, rows,
-                                                 taps.data());
+          FindTaps<TapUse::kOutput>(args, image, first, rows, taps.data());
           for (int64_t group = 0; group < args.groups; ++group) {
             for (int64_t m = 0; m < rows; ++m) {
               std::copy_n(&bias[group * padded], padded,
@@ -104,25 +103,24 @@ void Convolve(const Cpu& cpu, const DeformConvArgs<T>& args) {
             }
             for (int64_t k = 0; k < depth; k += kGemmDepth) {
               const int64_t block = std::min(kGemmDepth, depth - k);
-              SampleBlock(args, features, group, k, k + block,
-                                       taps.data(), rows, zeros.data(),
-                                       columns.data());
+              SampleBlock(args, features, group, k, k + block, taps.data(),
+                          rows, zeros.data(), columns.data());
               const P* a = reinterpret_cast<const P*>(columns.data());
               if constexpr (kIsAmxPack<P>) {
-                PackOperand(columns.data(), kGemmStride, rows,
-                                         block, packs.data());
+                PackOperand(columns.data(), kGemmStride, rows, block,
+                            packs.data());
                 a = packs.data();
               }
-              Multiply(a, rows, block, filters.Block(group, k),
-                                    padded, true, sums.data(), padded);
+              Multiply(a, rows, block, filters.Block(group, k), padded, true,
+                       sums.data(), padded);
             }
             T* const to =
                 args.output +
                 (image * OutputsOf(args) + first) * args.out_channels +
                 group * of_group;
             for (int64_t m = 0; m < rows; ++m) {
-              NarrowArray<T>(sums.data() + m * padded, to + m * args.out_channels,
-                     of_group);
+              NarrowArray<T>(sums.data() + m * padded,
+                             to + m * args.out_channels, of_group);
             }
           }
         }
@@ -134,9 +132,8 @@ void Convolve(const Cpu& cpu, const DeformConvArgs<T>& args) {
 template <typename T>
 Error DeformConv(const Cpu& cpu, const DeformConvArgs<T>& args) {
   if (args.batch * OutputsOf(args) * args.out_channels == 0) return nullptr;
-  WithPacks<T>(cpu, args, nullptr, [&](auto pack) {
-    Convolve<T, decltype(pack)>(cpu, args);
-  });
+  WithPacks<T>(cpu, args, nullptr,
+               [&](auto pack) { Convolve<T, decltype(pack)>(cpu, args); });
   return nullptr;
 }
 

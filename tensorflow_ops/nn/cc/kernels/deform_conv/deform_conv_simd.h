@@ -221,10 +221,11 @@ void SampleBlock(const DeformConvShape& args, const T* image, int64_t group,
   ForColumns(
       args, group, begin, end,
       [&](int64_t tap, const Segment& segment, int64_t column) {
-        SampleColumns<T>({taps + tap * args.offset_groups + segment.offset_group,
-                TapsOf(args) * args.offset_groups, count},
-               {image + segment.channel, args.channels, segment.count, zeros},
-               columns + column - begin);
+        SampleColumns<T>(
+            {taps + tap * args.offset_groups + segment.offset_group,
+             TapsOf(args) * args.offset_groups, count},
+            {image + segment.channel, args.channels, segment.count, zeros},
+            columns + column - begin);
       });
 }
 
@@ -275,12 +276,11 @@ double GreatestOf(const Cpu& cpu, const T* numbers, int64_t n) {
   std::vector<float> greatest(DivideUp(n, kBlock));
   cpu.ParallelFor(greatest.size(), kBlock / 4, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
-      greatest[i] = GreatestMagnitude<T>(
-          numbers + i * kBlock, 0, 1, std::min(kBlock, n - i * kBlock));
+      greatest[i] = GreatestMagnitude<T>(numbers + i * kBlock, 0, 1,
+                                         std::min(kBlock, n - i * kBlock));
     }
   });
-  return GreatestMagnitude<float>(greatest.data(), 0, 1,
-                                                greatest.size());
+  return GreatestMagnitude<float>(greatest.data(), 0, 1, greatest.size());
 }
 
 // Whether to multiply by tiles; d_output for gradients. Three terms require
