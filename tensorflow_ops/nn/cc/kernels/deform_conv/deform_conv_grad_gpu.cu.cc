@@ -102,7 +102,7 @@ __global__ void __launch_bounds__(kThreads, 2)
           column_tap.y_fraction = tap.cell.y_fraction;
           column_tap.x_fraction = tap.cell.x_fraction;
           column_tap.mask = tap.mask;
-          column_tap.pixel = place.image * PixelsOf(args) +
+          column_tap.pixel = place.image * args.Pixels() +
                              CornerPixel(tap.cell, 0, args.width);
 #pragma unroll
           for (int i = 0; i < 4; ++i) {
@@ -262,8 +262,8 @@ __global__ void __launch_bounds__(kThreads)
   __shared__ C scale[kThreads][4];
   const int64_t of_offsets = args.channels / args.offset_groups;
   const int64_t chunks = DivideUp(of_offsets, kTileChannels);
-  const int64_t tiles = DivideUp(PixelsOf(args), kTilePixels);
-  const int64_t taps = TapsOf(args);
+  const int64_t tiles = DivideUp(args.Pixels(), kTilePixels);
+  const int64_t taps = args.Taps();
   // Threads of one channel own the pixels that are equal modulo kOwners.
   const int owner = threadIdx.x / kTileChannels;
   const int channel = threadIdx.x % kTileChannels;
@@ -276,7 +276,7 @@ __global__ void __launch_bounds__(kThreads)
         block / chunks / args.offset_groups % tiles * kTilePixels;
     const int64_t image = block / chunks / args.offset_groups / tiles;
     for (int i = owner; i < kTilePixels; i += kOwners) sums[i][channel] = 0;
-    int64_t item = image * OutputsOf(args), last = item + OutputsOf(args);
+    int64_t item = image * args.Outputs(), last = item + args.Outputs();
     item = (item > begin ? item : begin) * taps;
     last = (last < end ? last : end) * taps;
     for (; item < last; item += kThreads) {
@@ -314,8 +314,8 @@ __global__ void __launch_bounds__(kThreads)
       __syncthreads();
     }
     for (int i = owner; has_channel && i < kTilePixels; i += kOwners) {
-      if (first + i >= PixelsOf(args)) break;
-      d_features[(image * PixelsOf(args) + first + i) * args.channels + c] +=
+      if (first + i >= args.Pixels()) break;
+      d_features[(image * args.Pixels() + first + i) * args.channels + c] +=
           sums[i][channel];
     }
   }
@@ -325,7 +325,7 @@ template <typename T, typename C = Accumulator<T>>
 Error ToFeaturesAndPlaces(const Gpu& gpu, const DeformConvGradArgs<T>& args,
                           const GradPlan<T>& plan,
                           const GradMemory<T>& memory) {
-  const int64_t size = args.batch * PixelsOf(args) * args.channels;
+  const int64_t size = args.batch * args.Pixels() * args.channels;
   const int64_t places = plan.rows * args.offset_groups * plan.taps;
   ColumnOutputs<C> to = {};
   to.sums = GradPlan<T>::kInPlace ? reinterpret_cast<C*>(args.d_features)
@@ -349,8 +349,7 @@ Error ToFeaturesAndPlaces(const Gpu& gpu, const DeformConvGradArgs<T>& args,
     });
     if (error != nullptr || to.columns == nullptr) continue;
     const int64_t owners =
-        args.batch * DivideUp(PixelsOf(args), kTilePixels) *
-        args.offset_groups *
+        args.batch * DivideUp(args.Pixels(), kTilePixels) * args.offset_groups *
         DivideUp(args.channels / args.offset_groups, kTileChannels);
     error = Launch(gpu, GridSize(owners), kThreads, SumColumns<T>, args, plan,
                    to.begin, to.end, owners, static_cast<const C*>(to.columns),

@@ -28,8 +28,8 @@ struct GradPlan : Sizes {
 
   GradPlan(const DeformConvShape& args, bool deterministic) : Sizes(args) {
     constexpr int64_t kMaxValues = 16 << 20;
-    const int64_t column_count = TapsOf(args) * args.channels;
-    const int64_t filters = DepthOf(args) * args.out_channels;
+    const int64_t column_count = args.Taps() * args.channels;
+    const int64_t filters = args.Depth() * args.out_channels;
     chunks_of_segment = static_cast<int>(DivideUp(segment, kLines));
     chunks = of_offsets / segment * chunks_of_segment;
     channel_parts = static_cast<int>(DivideUp(of_offsets, kLines));
@@ -43,7 +43,7 @@ struct GradPlan : Sizes {
     const int64_t max_parts = Clamp(kMaxValues / filters, rows >> 7);
     row_parts = Clamp(for_blocks > for_sums ? for_blocks : for_sums, max_parts);
     bias_parts = Clamp(rows >> 7, 64);
-    feature_sums = kInPlace ? 0 : args.batch * PixelsOf(args) * args.channels;
+    feature_sums = kInPlace ? 0 : args.batch * args.Pixels() * args.channels;
     columns = deterministic ? wave * column_count : 0;
     place_sums = channel_parts == 1
                      ? 0

@@ -58,9 +58,9 @@ class ToFeatures {
   ToFeatures(const Cpu& cpu, const DeformConvGradArgs<T>& args)
       : args_(args),
         outputs_(args.out_channels / args.groups),
-        group_stride_(RoundUp(DepthOf(args), PanelColumns<C>())),
+        group_stride_(RoundUp(args.Depth(), PanelColumns<C>())),
         d_stride_(args.groups * group_stride_),
-        per_output_(TapsOf(args) * args.offset_groups),
+        per_output_(args.Taps() * args.offset_groups),
         panels_(d_stride_ * PackCount<P>(outputs_)),
         zeros_(args.channels + kGemmStride) {
     // The filters, transposed.
@@ -73,25 +73,25 @@ class ToFeatures {
                         PackAnyPanels(args.filters + group * outputs_ + o, 1,
                                       args.out_channels,
                                       std::min(kGemmDepth, outputs_ - o),
-                                      DepthOf(args), Panels(group, o));
+                                      args.Depth(), Panels(group, o));
                       }
                     });
   }
 
   void Run(const Cpu& cpu, int64_t image) const {
-    const int64_t outputs = OutputsOf(args_);
+    const int64_t outputs = args_.Outputs();
     const int64_t wave =
         std::min(outputs, int64_t{kTileRows} * 2 * cpu.num_threads);
     const Buffer<C> d_columns(RoundUp(wave, kAmxRows) * d_stride_ +
                               kGemmStride);
     const Buffer<DeformTap<C>> taps(wave * per_output_);
     T* const d_features =
-        args_.d_features + image * PixelsOf(args_) * args_.channels;
-    std::vector<C> wide(kInPlace ? 0 : PixelsOf(args_) * args_.channels);
+        args_.d_features + image * args_.Pixels() * args_.channels;
+    std::vector<C> wide(kInPlace ? 0 : args_.Pixels() * args_.channels);
     C* sums = wide.data();
     if constexpr (kInPlace) {
       sums = d_features;
-      cpu.ParallelFor(PixelsOf(args_), 0.1 * args_.channels,
+      cpu.ParallelFor(args_.Pixels(), 0.1 * args_.channels,
                       [&](int64_t begin, int64_t end) {
                         std::fill(d_features + begin * args_.channels,
                                   d_features + end * args_.channels, T{0});
@@ -122,7 +122,7 @@ class ToFeatures {
       Scatter(cpu, rows, taps.data(), d_columns.data(), sums);
     }
     if constexpr (!kInPlace) {
-      cpu.ParallelFor(PixelsOf(args_), 0.2 * args_.channels,
+      cpu.ParallelFor(args_.Pixels(), 0.2 * args_.channels,
                       [&](int64_t begin, int64_t end) {
                         NarrowArray<T>(sums + begin * args_.channels,
                                        d_features + begin * args_.channels,
@@ -159,10 +159,10 @@ class ToFeatures {
   void Offsets(int64_t image, int64_t first, int64_t rows,
                const DeformTap<C>* taps, const C* d_columns, C* dots) const {
     const T* const features =
-        args_.features + image * PixelsOf(args_) * args_.channels;
+        args_.features + image * args_.Pixels() * args_.channels;
     std::fill_n(dots, 4 * rows * per_output_, C{0});
     for (int64_t group = 0; group < args_.groups; ++group) {
-      ForColumns(args_, group, 0, DepthOf(args_),
+      ForColumns(args_, group, 0, args_.Depth(),
                  [&](int64_t tap, const Segment& segment, int64_t column) {
                    const int64_t at =
                        tap * args_.offset_groups + segment.offset_group;
@@ -173,8 +173,8 @@ class ToFeatures {
                                  d_stride_, dots + 4 * at);
                  });
     }
-    const int64_t all = TapsOf(args_);
-    const int64_t output = image * OutputsOf(args_) + first;
+    const int64_t all = args_.Taps();
+    const int64_t output = image * args_.Outputs() + first;
     for (int64_t i = 0; i < rows * per_output_; ++i) {
       const DeformTap<C>& tap = taps[i];
       const C* const d = dots + 4 * i;
@@ -206,12 +206,12 @@ class ToFeatures {
     const int64_t blocks = DivideUp(args_.channels, channels);
     const int64_t bands = std::max<int64_t>(1, cpu.num_threads / blocks);
     cpu.ParallelFor(
-        blocks * bands, 0.5 * rows * TapsOf(args_) * channels,
+        blocks * bands, 0.5 * rows * args_.Taps() * channels,
         [&](int64_t begin, int64_t end) {
           for (int64_t unit = begin; unit < end; ++unit) {
             const int64_t band = unit % bands, c = unit / bands * channels;
-            const int64_t from = PixelsOf(args_) * band / bands;
-            const int64_t to = PixelsOf(args_) * (band + 1) / bands;
+            const int64_t from = args_.Pixels() * band / bands;
+            const int64_t to = args_.Pixels() * (band + 1) / bands;
             for (const Segment& segment :
                  SegmentsOf(args_, c, std::min(args_.channels, c + channels))) {
               ScatterSegment(segment, rows, taps, d_columns, from, to, sums);
@@ -229,7 +229,7 @@ class ToFeatures {
     const int64_t column = segment.group * group_stride_ + segment.channel -
                            segment.group * of_group;
     for (int64_t m = 0; m < rows; ++m) {
-      for (int64_t t = 0; t < TapsOf(args_); ++t) {
+      for (int64_t t = 0; t < args_.Taps(); ++t) {
         const DeformTap<C>& tap =
             taps[m * per_output_ + t * args_.offset_groups +
                  segment.offset_group];
@@ -268,18 +268,18 @@ class ToFilters {
       : args_(args),
         outputs_(args.out_channels / args.groups),
         padded_(RoundUp(outputs_, PanelColumns<C>())),
-        tiles_(DivideUp(OutputsOf(args), kTileRows)),
+        tiles_(DivideUp(args.Outputs(), kTileRows)),
         zeros_(args.channels + kGemmStride) {
     // Depends on shapes only: the parts are summed one after the other.
     constexpr int64_t kTilesPerPart = 16, kMaxValues = 4 << 20;
-    const int64_t size = args.groups * DepthOf(args) * padded_;
+    const int64_t size = args.groups * args.Depth() * padded_;
     parts_ = std::min({args.batch * tiles_ / kTilesPerPart,
                        kMaxValues / std::max<int64_t>(size, 1), int64_t{8}});
     parts_ = std::max<int64_t>(parts_, 1);
   }
 
   void Run(const Cpu& cpu) const {
-    const int64_t depth = DepthOf(args_);
+    const int64_t depth = args_.Depth();
     int64_t width = kGemmDepth;
     while (width > 32 && args_.groups * DivideUp(depth, width) * parts_ <
                              2 * cpu.num_threads) {
@@ -291,10 +291,10 @@ class ToFilters {
     const Buffer<C> sums(parts_ * size);
     cpu.ParallelFor(
         args_.groups * blocks * parts_,
-        1.0 * args_.batch * OutputsOf(args_) / parts_ * width * padded_ / 16,
+        1.0 * args_.batch * args_.Outputs() / parts_ * width * padded_ / 16,
         [&](int64_t begin, int64_t end) {
           [[maybe_unused]] const ScopeOf<P> scope;
-          const Buffer<DeformTap<C>> taps(kTileRows * TapsOf(args_) *
+          const Buffer<DeformTap<C>> taps(kTileRows * args_.Taps() *
                                           args_.offset_groups);
           const Buffer<C> columns(kTileRows * kGemmStride);
           const Buffer<P> packs(kIsAmxPack<P> ? kGemmDepth * kRowPacks<P> : 0);
@@ -339,16 +339,15 @@ class ToFilters {
     for (int64_t tile = first_tile; tile < all * (part + 1) / parts_; ++tile) {
       const int64_t image = tile / tiles_, first = tile % tiles_ * kTileRows;
       const int64_t rows =
-          std::min<int64_t>(kTileRows, OutputsOf(args_) - first);
+          std::min<int64_t>(kTileRows, args_.Outputs() - first);
       FindTaps<TapUse::kFilters>(args_, image, first, rows, taps);
       SampleBlock(args_,
-                  args_.features + image * PixelsOf(args_) * args_.channels,
+                  args_.features + image * args_.Pixels() * args_.channels,
                   group, begin, end, taps, rows, zeros_.data(), columns);
-      PackAnyPanels(
-          args_.d_output +
-              (image * OutputsOf(args_) + first) * args_.out_channels +
-              group * outputs_,
-          args_.out_channels, 1, rows, outputs_, upstream);
+      PackAnyPanels(args_.d_output +
+                        (image * args_.Outputs() + first) * args_.out_channels +
+                        group * outputs_,
+                    args_.out_channels, 1, rows, outputs_, upstream);
       if constexpr (kIsAmxPack<P>) {
         cpu_avx512::PackAmxRows(columns, 1, kGemmStride, end - begin, rows,
                                 kRowPacks<P>, packs);
@@ -373,7 +372,7 @@ class ToFilters {
 template <typename T>
 void ToBias(const Cpu& cpu, const DeformConvGradArgs<T>& args) {
   using C = Accumulator<T>;
-  const int64_t rows = args.batch * OutputsOf(args);
+  const int64_t rows = args.batch * args.Outputs();
   cpu.ParallelFor(
       args.out_channels, 1.0 * rows, [&](int64_t begin, int64_t end) {
         // Partial sums, so that errors do not grow with the rows.
@@ -398,7 +397,7 @@ template <typename T, typename P>
 void ToOperands(const Cpu& cpu, const DeformConvGradArgs<T>& args) {
   const ToFeatures<T, P> to_features(cpu, args);
   if (args.batch >= 2 * cpu.num_threads) {
-    cpu.ParallelFor(args.batch, OutputsOf(args) * CyclesPerOutput<T>(args),
+    cpu.ParallelFor(args.batch, args.Outputs() * CyclesPerOutput<T>(args),
                     [&](int64_t begin, int64_t end) {
                       for (int64_t image = begin; image < end; ++image) {
                         to_features.Run(Cpu(), image);

@@ -20,7 +20,7 @@ class PackedFilters {
  public:
   using C = Accumulator<T>;
   PackedFilters(const Cpu& cpu, const DeformConvShape& args, const T* filters)
-      : depth_(DepthOf(args)),
+      : depth_(args.Depth()),
         columns_(args.out_channels / args.groups),
         padded_(RoundUp(columns_, PanelColumns<C>())),
         panels_(args.groups * PackCount<P>(depth_) * padded_) {
@@ -58,13 +58,12 @@ int64_t TileRows(const Cpu& cpu, const DeformConvShape& args,
   // A multiple of the rows that the product has in registers.
   constexpr int64_t kRows = kIsAmxPack<P> ? 32 : 42;
   constexpr int64_t kCacheBytes = (kIsAmxPack<P> ? 1024 : 384) << 10;
-  const int64_t bytes =
-      sizeof(C) * (kGemmStride + padded_columns) +
-      (kIsAmxPack<P> ? sizeof(P) * kRowPacks<P> : 0) +
-      sizeof(DeformTap<C>) * TapsOf(args) * args.offset_groups;
+  const int64_t bytes = sizeof(C) * (kGemmStride + padded_columns) +
+                        (kIsAmxPack<P> ? sizeof(P) * kRowPacks<P> : 0) +
+                        sizeof(DeformTap<C>) * args.Taps() * args.offset_groups;
   const int64_t fit = kCacheBytes / bytes;
   const int64_t even =
-      args.batch * OutputsOf(args) / (4 * int64_t{cpu.num_threads});
+      args.batch * args.Outputs() / (4 * int64_t{cpu.num_threads});
   return std::max<int64_t>(1, std::min(fit, even) / kRows) * kRows;
 }
 
@@ -72,10 +71,10 @@ template <typename T, typename P>
 void Convolve(const Cpu& cpu, const DeformConvArgs<T>& args) {
   using C = Accumulator<T>;
   const PackedFilters<T, P> filters(cpu, args, args.filters);
-  const int64_t padded = filters.padded_columns(), depth = DepthOf(args);
+  const int64_t padded = filters.padded_columns(), depth = args.Depth();
   const int64_t of_group = args.out_channels / args.groups;
   const int64_t tile_rows = TileRows<T, P>(cpu, args, padded);
-  const int64_t tiles = DivideUp(OutputsOf(args), tile_rows);
+  const int64_t tiles = DivideUp(args.Outputs(), tile_rows);
   const std::vector<T> zeros(args.channels + kGemmStride);
   std::vector<C> bias(args.groups * padded);
   for (int64_t o = 0; args.bias != nullptr && o < args.out_channels; ++o) {
@@ -85,16 +84,16 @@ void Convolve(const Cpu& cpu, const DeformConvArgs<T>& args) {
       args.batch * tiles, tile_rows * CyclesPerOutput<T>(args),
       [&](int64_t begin, int64_t end) {
         [[maybe_unused]] const ScopeOf<P> scope;
-        const Buffer<DeformTap<C>> taps(tile_rows * TapsOf(args) *
+        const Buffer<DeformTap<C>> taps(tile_rows * args.Taps() *
                                         args.offset_groups);
         const Buffer<C> columns(tile_rows * kGemmStride);
         const Buffer<P> packs(kIsAmxPack<P> ? tile_rows * kRowPacks<P> : 0);
         const Buffer<C> sums(tile_rows * padded);
         for (int64_t unit = begin; unit < end; ++unit) {
           const int64_t image = unit / tiles, first = unit % tiles * tile_rows;
-          const int64_t rows = std::min(tile_rows, OutputsOf(args) - first);
+          const int64_t rows = std::min(tile_rows, args.Outputs() - first);
           const T* const features =
-              args.features + image * PixelsOf(args) * args.channels;
+              args.features + image * args.Pixels() * args.channels;
           FindTaps<TapUse::kOutput>(args, image, first, rows, taps.data());
           for (int64_t group = 0; group < args.groups; ++group) {
             for (int64_t m = 0; m < rows; ++m) {
@@ -114,10 +113,9 @@ void Convolve(const Cpu& cpu, const DeformConvArgs<T>& args) {
               Multiply(a, rows, block, filters.Block(group, k), padded, true,
                        sums.data(), padded);
             }
-            T* const to =
-                args.output +
-                (image * OutputsOf(args) + first) * args.out_channels +
-                group * of_group;
+            T* const to = args.output +
+                          (image * args.Outputs() + first) * args.out_channels +
+                          group * of_group;
             for (int64_t m = 0; m < rows; ++m) {
               NarrowArray<T>(sums.data() + m * padded,
                              to + m * args.out_channels, of_group);
@@ -131,7 +129,7 @@ void Convolve(const Cpu& cpu, const DeformConvArgs<T>& args) {
 
 template <typename T>
 Error DeformConv(const Cpu& cpu, const DeformConvArgs<T>& args) {
-  if (args.batch * OutputsOf(args) * args.out_channels == 0) return nullptr;
+  if (args.batch * args.Outputs() * args.out_channels == 0) return nullptr;
   WithPacks<T>(cpu, args, nullptr,
                [&](auto pack) { Convolve<T, decltype(pack)>(cpu, args); });
   return nullptr;

@@ -52,7 +52,7 @@ struct ChannelsView {
 // Multiply-adds of a vector take about a cycle.
 template <typename T>
 double CyclesPerOutput(const DeformConvShape& args) {
-  return 1.0 * DepthOf(args) * args.out_channels / (64 / sizeof(T));
+  return 1.0 * args.Depth() * args.out_channels / (64 / sizeof(T));
 }
 
 // A tap whose four pixels are in the image: without conditions.
@@ -103,8 +103,8 @@ TFO_INLINE void FindTap(C y, C x, const DeformConvShape& shape,
 template <TapUse kUse, typename T, typename C = Accumulator<T>>
 void FindTaps(const DeformConvInputs<T>& args, int64_t image, int64_t first,
               int64_t count, DeformTap<C>* taps) {
-  const int64_t all = TapsOf(args), groups = args.offset_groups;
-  const int64_t output = image * OutputsOf(args) + first;
+  const int64_t all = args.Taps(), groups = args.offset_groups;
+  const int64_t output = image * args.Outputs() + first;
   const C* offsets = args.offsets + 2 * output * all * groups;
   const T* mask =
       args.mask == nullptr ? nullptr : args.mask + output * all * groups;
@@ -223,7 +223,7 @@ void SampleBlock(const DeformConvShape& args, const T* image, int64_t group,
       [&](int64_t tap, const Segment& segment, int64_t column) {
         SampleColumns<T>(
             {taps + tap * args.offset_groups + segment.offset_group,
-             TapsOf(args) * args.offset_groups, count},
+             args.Taps() * args.offset_groups, count},
             {image + segment.channel, args.channels, segment.count, zeros},
             columns + column - begin);
       });
@@ -291,19 +291,19 @@ bool FitTiles(const Cpu& cpu, const DeformConvInputs<T>& args,
   if (std::is_same_v<T, BFloat16>) return true;
   const int64_t of_group = args.out_channels / args.groups;
   const int64_t depth =
-      d_output == nullptr ? DepthOf(args) : std::min(DepthOf(args), of_group);
+      d_output == nullptr ? args.Depth() : std::min(args.Depth(), of_group);
   if (depth < 16) return false;
   const auto fits = [](double x) {
     return x == 0 || (0x1p-40 <= x && x <= 0x1p40);
   };
-  const int64_t outputs = args.batch * OutputsOf(args);
-  const int64_t taps = outputs * TapsOf(args) * args.offset_groups;
+  const int64_t outputs = args.batch * args.Outputs();
+  const int64_t taps = outputs * args.Taps() * args.offset_groups;
   const double mask =
       args.mask == nullptr ? 1 : GreatestOf(cpu, args.mask, taps);
   return fits(mask * GreatestOf(cpu, args.features,
-                                args.batch * PixelsOf(args) * args.channels)) &&
-         fits(GreatestOf(cpu, args.filters,
-                         DepthOf(args) * args.out_channels)) &&
+                                args.batch * args.Pixels() * args.channels)) &&
+         fits(
+             GreatestOf(cpu, args.filters, args.Depth() * args.out_channels)) &&
          (d_output == nullptr ||
           fits(GreatestOf(cpu, d_output, outputs * args.out_channels)));
 }
