@@ -481,22 +481,27 @@ static TFO_INLINE V InterleaveHigh(V a, V b) {
   return Shuffle(a, b, [](int i) { return (i + kCount) / 2 + i % 2 * kCount; });
 }
 
-// Transposes the values of as many vectors as each has lanes, by interleaving
-// halves.
-template <typename V>
-static TFO_INLINE void Transpose(V* v) {
-  constexpr int kCount = sizeof(V) / sizeof(V{}[0]);
+// Lane i of vector j moves to place i * kVectors + j of all lanes; kVectors is
+// a power of two.
+template <int kVectors, typename V>
+static TFO_INLINE void InterleaveAll(V* v) {
 #pragma GCC unroll 4
-  for (int step = 1; step < kCount; step *= 2) {
-    V next[kCount];
+  for (int step = 1; step < kVectors; step *= 2) {
+    V next[kVectors];
 #pragma GCC unroll 16
-    for (int i = 0; i < kCount / 2; ++i) {
-      next[2 * i] = InterleaveLow(v[i], v[i + kCount / 2]);
-      next[2 * i + 1] = InterleaveHigh(v[i], v[i + kCount / 2]);
+    for (int i = 0; i < kVectors / 2; ++i) {
+      next[2 * i] = InterleaveLow(v[i], v[i + kVectors / 2]);
+      next[2 * i + 1] = InterleaveHigh(v[i], v[i + kVectors / 2]);
     }
 #pragma GCC unroll 16
-    for (int i = 0; i < kCount; ++i) v[i] = next[i];
+    for (int i = 0; i < kVectors; ++i) v[i] = next[i];
   }
+}
+
+// Transposes the values of as many vectors as each has lanes.
+template <typename V>
+static TFO_INLINE void Transpose(V* v) {
+  InterleaveAll<sizeof(V) / sizeof(V{}[0])>(v);
 }
 
 // Calls body(Constant<n>) for n = kCount / 2, kCount / 4, ... 1.

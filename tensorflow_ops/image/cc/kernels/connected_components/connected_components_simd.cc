@@ -1,224 +1,386 @@
-#include "tensorflow_ops/image/cc/kernels/connected_components/connected_components_simd.h"
+// Runs have ids in the order of their first pixels. A band of rows has an id
+// for each of its pixels, of which its runs take the first ones: bands find
+// their runs in parallel. Runs that meet are joined in a forest in which every
+// parent has the smaller id: a root is the first run of its component.
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <vector>
 
-#include "tensorflow_ops/core/cc/simd.h"
+#include "tensorflow_ops/core/cc/cpu_dispatch.h"
+#include "tensorflow_ops/image/cc/kernels/connected_components/connected_components.h"
+#include "tensorflow_ops/image/cc/kernels/connected_components/row_runs_simd.h"
 
 namespace tfo {
 namespace TFO_CPU_NAMESPACE {
 namespace {
 
-constexpr int kWord = 64;
+int Count(uint64_t bits) { return __builtin_popcountll(bits); }
 
-#ifdef __AVX512F__
-// Bit i is set where a[i] equals b[i], of 64 values.
-template <typename Bits>
-TFO_INLINE uint64_t EqualMask(const Bits* a, const Bits* b) {
-  constexpr int kCount = 64 / sizeof(Bits);
-  const auto load = [](const Bits* from) { return _mm512_loadu_si512(from); };
-  if constexpr (sizeof(Bits) == 1) {
-    return _mm512_cmpeq_epi8_mask(load(a), load(b));
-  } else if constexpr (sizeof(Bits) == 2) {
-    // Not by a shift: where GCC 12 spills a mask of 32 bits that is extended to
-    // 64, it stores 32 bits and loads 64.
-    return _mm512_kunpackd(
-        _mm512_cmpeq_epi16_mask(load(a + kCount), load(b + kCount)),
-        _mm512_cmpeq_epi16_mask(load(a), load(b)));
-  } else {
-    uint64_t mask = 0;
-    for (int i = 0; i < kWord; i += kCount) {
-      uint64_t part;
-      if constexpr (sizeof(Bits) == 4) {
-        part = _mm512_cmpeq_epi32_mask(load(a + i), load(b + i));
-      } else {
-        part = _mm512_cmpeq_epi64_mask(load(a + i), load(b + i));
-      }
-      mask |= part << i;
-    }
-    return mask;
+// A forest of runs: parents[id] <= id; of a root, parents[id] == id.
+int32_t FindRoot(int32_t* parents, int32_t id) {
+  // Most runs are at most two steps from their root: these need no branch.
+  id = parents[parents[id]];
+  while (parents[id] != id) {
+    parents[id] = parents[parents[id]];
+    id = parents[id];
   }
-}
-#elif defined(__aarch64__)
-template <typename Bits>
-TFO_INLINE uint64_t EqualMask(const Bits* a, const Bits* b) {
-  // A bit per byte of 16 that are 0 or -1: each half's bits add up to a byte.
-  const uint8x16_t bits = {1, 2, 4, 8, 16, 32, 64, 128,
-                           1, 2, 4, 8, 16, 32, 64, 128};
-  uint64_t mask = 0;
-  for (int i = 0; i < kWord; i += 16) {
-    alignas(16) uint8_t equal[16];
-    for (int j = 0; j < 16; ++j) equal[j] = a[i + j] == b[i + j] ? 255 : 0;
-    const uint8x16_t set = vandq_u8(vld1q_u8(equal), bits);
-    const uint64_t part =
-        vaddv_u8(vget_low_u8(set)) | uint64_t{vaddv_u8(vget_high_u8(set))} << 8;
-    mask |= part << i;
-  }
-  return mask;
-}
-#else
-// All bits of byte i are set where a[i] equals b[i], of 16 values.
-template <typename Bits>
-TFO_INLINE __m128i EqualBytes(const Bits* a, const Bits* b) {
-  constexpr int kCount = 16 / sizeof(Bits);
-  __m128i parts[sizeof(Bits)];
-  for (size_t i = 0; i < sizeof(Bits); ++i) {
-    const __m128i x =
-        _mm_loadu_si128(reinterpret_cast<const __m128i*>(a + i * kCount));
-    const __m128i y =
-        _mm_loadu_si128(reinterpret_cast<const __m128i*>(b + i * kCount));
-    if constexpr (sizeof(Bits) == 1) {
-      parts[i] = _mm_cmpeq_epi8(x, y);
-    } else if constexpr (sizeof(Bits) == 2) {
-      parts[i] = _mm_cmpeq_epi16(x, y);
-    } else if constexpr (sizeof(Bits) == 4) {
-      parts[i] = _mm_cmpeq_epi32(x, y);
-    } else {
-      parts[i] = _mm_cmpeq_epi64(x, y);
-    }
-  }
-  // Halves lanes until they are bytes; -1 stays -1.
-  for (size_t bytes = sizeof(Bits); bytes > 1; bytes /= 2) {
-    for (size_t i = 0; i < bytes / 2; ++i) {
-      parts[i] = bytes == 2 ? _mm_packs_epi16(parts[2 * i], parts[2 * i + 1])
-                            : _mm_packs_epi32(parts[2 * i], parts[2 * i + 1]);
-    }
-  }
-  return parts[0];
+  return id;
 }
 
-template <typename Bits>
-TFO_INLINE uint64_t EqualMask(const Bits* a, const Bits* b) {
-  uint64_t mask = 0;
-  for (int i = 0; i < kWord; i += 16) {
-    const auto part =
-        static_cast<uint32_t>(_mm_movemask_epi8(EqualBytes(a + i, b + i)));
-    mask |= uint64_t{part} << i;
-  }
-  return mask;
-}
-#endif
-
-template <typename Bits, bool kDiagonal>
-TFO_INLINE void FindRunsOf(const Bits* row, const Bits* row_above,
-                           int64_t words, RunMasks runs, LinkMasks links) {
-  alignas(64) const Bits zeros[kWord] = {};
-  uint64_t carry = 0;  // whether the previous pixel equals the one above it
-  for (int64_t w = 0; w < words; ++w) {
-    const Bits* const at = row + w * kWord;
-    const Bits* const above = row_above + w * kWord;
-    const uint64_t nonzero = ~EqualMask(at, zeros);
-    const uint64_t starts = nonzero & ~EqualMask(at, at - 1);
-    const uint64_t equal = nonzero & EqualMask(at, above);
-    runs.nonzero[w] = nonzero;
-    runs.starts[w] = starts;
-    links.above[w] = equal & (starts | ~(equal << 1 | carry));
-    carry = equal >> (kWord - 1);
-    if constexpr (kDiagonal) {
-      // A diagonal neighbor matters only at a run's end, and only if the pixel
-      // above is not in the run's component already.
-      const uint64_t ends = nonzero & ~EqualMask(at, at + 1);
-      links.above_left[w] = starts & ~equal & EqualMask(at, above - 1);
-      links.above_right[w] = ends & ~equal & EqualMask(at, above + 1);
-    }
-  }
+// Returns the root that was merged away, or -1.
+int32_t Unite(int32_t* parents, int32_t a, int32_t b) {
+  const int32_t root_a = FindRoot(parents, a), root_b = FindRoot(parents, b);
+  const int32_t low = std::min(root_a, root_b);
+  const int32_t high = std::max(root_a, root_b);
+  parents[high] = low;
+  parents[a] = low;
+  parents[b] = low;
+  return low == high ? -1 : high;
 }
 
-#ifdef __AVX2__
-// For each mask of starts among 8 pixels, how many runs after the first
-// pixel's run each pixel is.
-struct RunOffsets {
-  uint8_t of[256][8];
+// A row's runs, and the id of the first run that starts in each word.
+struct Runs {
+  RunMasks masks;
+  const int32_t* first_ids;
+
+  // The id of the last run that starts in word w at one of these bits, or
+  // before the word.
+  int32_t Id(int64_t w, uint64_t bits) const {
+    return first_ids[w] + Count(masks.starts[w] & bits) - 1;
+  }
 };
-constexpr RunOffsets MakeRunOffsets() {
-  RunOffsets offsets = {};
-  for (int mask = 0; mask < 256; ++mask) {
-    for (int i = 1; i < 8; ++i) {
-      offsets.of[mask][i] =
-          static_cast<uint8_t>(offsets.of[mask][i - 1] + ((mask >> i) & 1));
+
+// Joins the runs of two rows. Calls lost(id) for each run that is no root any
+// more.
+template <typename Lost>
+void JoinRows(const LinkMasks& links, bool diagonal, int64_t words,
+              const Runs& above, const Runs& row, int32_t* parents,
+              const Lost& lost) {
+  const auto unite = [&](int32_t a, int32_t b) {
+    const int32_t root = Unite(parents, a, b);
+    if (root >= 0) lost(root);
+  };
+  for (int64_t w = 0; w < words; ++w) {
+    for (uint64_t left = links.above[w]; left != 0; left &= left - 1) {
+      const uint64_t up_to_here = left ^ (left - 1);
+      unite(above.Id(w, up_to_here), row.Id(w, up_to_here));
+    }
+    if (!diagonal) continue;
+    for (uint64_t left = links.above_left[w]; left != 0; left &= left - 1) {
+      const uint64_t up_to_here = left ^ (left - 1);
+      unite(above.Id(w, up_to_here >> 1), row.Id(w, up_to_here));
+    }
+    for (uint64_t left = links.above_right[w]; left != 0; left &= left - 1) {
+      const uint64_t up_to_here = left ^ (left - 1);
+      const uint64_t up_to_next = up_to_here << 1 | 1;
+      const bool in_next_word = up_to_here >> (kWord - 1);
+      unite(in_next_word ? above.Id(w + 1, 1) : above.Id(w, up_to_next),
+            row.Id(w, up_to_here));
     }
   }
-  return offsets;
 }
-constexpr RunOffsets kRunOffsets = MakeRunOffsets();
 
-// Writes the labels of 8 pixels; labels[0] is the first pixel's.
-TFO_INLINE __m256i LabelsOf8(unsigned nonzero, unsigned starts,
-                             const int32_t* labels) {
-  const __m256i run = _mm256_cvtepu8_epi32(_mm_loadl_epi64(
-      reinterpret_cast<const __m128i*>(kRunOffsets.of[starts])));
-  const __m256i of_run = _mm256_permutevar8x32_epi32(
-      _mm256_loadu_si256(reinterpret_cast<const __m256i*>(labels)), run);
-#ifdef __AVX512F__
-  return _mm256_maskz_mov_epi32(static_cast<__mmask8>(nonzero), of_run);
-#else
-  const __m256i lanes = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
-  const __m256i bits = _mm256_set1_epi32(static_cast<int>(nonzero));
-  return _mm256_and_si256(
-      of_run, _mm256_cmpeq_epi32(_mm256_and_si256(bits, lanes), lanes));
-#endif
-}
-#endif
-
-// The labels of a word's pixels; labels[-1] is that of the run before.
-TFO_INLINE void PaintWord(uint64_t nonzero, uint64_t starts,
-                          const int32_t* labels, int32_t* to) {
-#ifdef __AVX2__
-  if (starts == 0 && (nonzero == 0 || nonzero == ~uint64_t{0})) {
-    const __m256i all = _mm256_set1_epi32(nonzero == 0 ? 0 : labels[-1]);
-    for (int i = 0; i < kWord; i += 8) {
-      _mm256_storeu_si256(reinterpret_cast<__m256i*>(to + i), all);
+template <typename Bits>
+class Labeling {
+ public:
+  Labeling(const Cpu& cpu, const ConnectedComponentsArgs& args)
+      : cpu_(cpu),
+        args_(args),
+        height_(args.planes.height),
+        width_(args.planes.width),
+        words_((width_ + kWord - 1) / kWord),
+        masks_(new uint64_t[2 * args.planes.Count() * height_ * words_]),
+        parents_(new int32_t[args.planes.Count() * ParentsOfPlane()]),
+        first_ids_(args.planes.Count() * height_) {
+    const int64_t planes = args.planes.Count();
+    constexpr int64_t kMinBandRows = 8;
+    if (planes < 4 * cpu.num_threads && cpu.num_threads > 1) {
+      bands_ = std::min((4 * cpu.num_threads + planes - 1) / planes,
+                        (height_ + kMinBandRows - 1) / kMinBandRows);
     }
-    return;
+    band_rows_ = (height_ + bands_ - 1) / bands_;
+    bands_ = (height_ + band_rows_ - 1) / band_rows_;
+    roots_.resize(planes * bands_);
   }
-  for (int i = 0; i < kWord; i += 8) {
-    const unsigned starts_of_8 = (starts >> i) & 255;
-    _mm256_storeu_si256(
-        reinterpret_cast<__m256i*>(to + i),
-        LabelsOf8((nonzero >> i) & 255, starts_of_8,
-                  labels - 1 + static_cast<int>(starts_of_8 & 1)));
-    labels += __builtin_popcount(starts_of_8);
+
+  void Run() {
+    const int64_t planes = args_.planes.Count();
+    constexpr double kCyclesPerPixel = 6;
+    if (bands_ == 1) {
+      cpu_.ParallelFor(planes, kCyclesPerPixel * height_ * width_,
+                       [&](int64_t begin, int64_t end) {
+                         for (int64_t plane = begin; plane < end; ++plane) {
+                           FindComponents(plane, 0);
+                           LabelRuns(plane);
+                           Paint(plane, 0);
+                         }
+                       });
+      return;
+    }
+    const auto for_bands = [&](double cycles, auto run) {
+      cpu_.ParallelFor(planes * bands_, cycles * band_rows_ * width_,
+                       [&](int64_t begin, int64_t end) {
+                         for (int64_t i = begin; i < end; ++i) {
+                           (this->*run)(i / bands_, i % bands_);
+                         }
+                       });
+    };
+    for_bands(0.6 * kCyclesPerPixel, &Labeling::FindComponents);
+    for_bands(0.1 * kCyclesPerPixel, &Labeling::LinkToRoots);
+    cpu_.ParallelFor(planes, 10.0 * bands_ * width_,
+                     [&](int64_t begin, int64_t end) {
+                       for (int64_t plane = begin; plane < end; ++plane) {
+                         JoinBands(plane);
+                       }
+                     });
+    for_bands(0.1 * kCyclesPerPixel, &Labeling::NumberRoots);
+    for_bands(0.3 * kCyclesPerPixel, &Labeling::Paint);
   }
-#else
-  for (int i = 0; i < kWord; ++i) {
-    labels += (starts >> i) & 1;
-    to[i] = (nonzero >> i) & 1 ? labels[-1] : 0;
+
+ private:
+  // Two rows of pixels, with zeros around them, and the links between them.
+  struct Rows {
+    explicit Rows(int64_t words)
+        : pixels(2 * (words + 2) * kWord),
+          links(3 * words),
+          masks(2 * words),
+          first_ids(2 * (words + 1)),
+          words(words) {}
+
+    Bits* Pixels(int64_t y) {
+      return pixels.data() + (y % 2) * (words + 2) * kWord + kWord;
+    }
+    int32_t* FirstIds(int64_t y) {
+      return first_ids.data() + (y % 2) * (words + 1);
+    }
+    LinkMasks Links() { return {&links[0], &links[words], &links[2 * words]}; }
+    RunMasks Unused() { return {&masks[0], &masks[words]}; }
+
+    std::vector<Bits> pixels;
+    std::vector<uint64_t> links, masks;
+    std::vector<int32_t> first_ids;
+    int64_t words;
+  };
+
+  // With elements before and after them, which PaintRuns reads as labels.
+  static constexpr int64_t kPadding = 8;
+  int64_t ParentsOfPlane() const { return height_ * width_ + 2 * kPadding; }
+
+  int64_t FirstRow(int64_t band) const { return band * band_rows_; }
+  int64_t EndRow(int64_t band) const {
+    return std::min(height_, FirstRow(band + 1));
   }
-#endif
-}
+  int32_t* Parents(int64_t plane) {
+    return parents_.get() + plane * ParentsOfPlane() + kPadding;
+  }
+  RunMasks Masks(int64_t plane, int64_t y) {
+    uint64_t* const row = masks_.get() + 2 * (plane * height_ + y) * words_;
+    return {row, row + words_};
+  }
+  int64_t Offset(int64_t plane, int64_t y) const {
+    const int64_t channels = args_.planes.channels;
+    return (plane / channels * height_ + y) * width_ * channels +
+           plane % channels;
+  }
+
+  void CopyRow(int64_t plane, int64_t y, Bits* to) const {
+    const auto* const from =
+        static_cast<const Bits*>(args_.images) + Offset(plane, y);
+    const int64_t channels = args_.planes.channels;
+    if (channels == 1) {
+      std::memcpy(to, from, width_ * sizeof(Bits));
+    } else {
+      for (int64_t x = 0; x < width_; ++x) to[x] = from[x * channels];
+    }
+  }
+
+  void FindRuns(const Bits* row, const Bits* row_above, RunMasks runs,
+                LinkMasks links) const {
+    if (args_.diagonal) {
+      FindRunsOf<Bits, true>(row, row_above, words_, runs, links);
+    } else {
+      FindRunsOf<Bits, false>(row, row_above, words_, runs, links);
+    }
+  }
+
+  // Writes the ids of the first runs of words; returns the id after the last.
+  int32_t NumberRuns(RunMasks masks, int32_t id, int32_t* first_ids) const {
+    for (int64_t w = 0; w < words_; ++w) {
+      first_ids[w] = id;
+      id += Count(masks.starts[w]);
+    }
+    return id;
+  }
+
+  // Finds the runs of a band and joins them.
+  void FindComponents(int64_t plane, int64_t band) {
+    Rows rows(words_);
+    int32_t* const parents = Parents(plane);
+    const int64_t begin = FirstRow(band), end = EndRow(band);
+    const auto first_id = static_cast<int32_t>(begin * width_);
+    int32_t id = first_id;
+    for (int64_t y = begin; y < end; ++y) {
+      CopyRow(plane, y, rows.Pixels(y));
+      // The band's first row has only zeros above it: no links.
+      FindRuns(rows.Pixels(y), rows.Pixels(y + 1), Masks(plane, y),
+               rows.Links());
+      first_ids_[plane * height_ + y] = id;
+      const int32_t next = NumberRuns(Masks(plane, y), id, rows.FirstIds(y));
+      for (; id < next; ++id) parents[id] = id;
+      if (y == begin) continue;
+      JoinRows(rows.Links(), args_.diagonal, words_,
+               {Masks(plane, y - 1), rows.FirstIds(y - 1)},
+               {Masks(plane, y), rows.FirstIds(y)}, parents, [](int32_t) {});
+    }
+  }
+
+  // Replaces the parents of a plane in one band by labels. Parents come before
+  // their children, so they have their labels already.
+  void LabelRuns(int64_t plane) {
+    int32_t* const parents = Parents(plane);
+    const int32_t end = EndId(plane, height_ - 1);
+    int32_t label = 0;
+    for (int32_t id = 0; id < end; ++id) {
+      const int32_t parent = parents[id];
+      label += parent == id;
+      parents[id] = parent == id ? label : parents[parent];
+    }
+    args_.counts[plane] = label;
+  }
+
+  // Links the runs of a band to their roots, and counts these.
+  void LinkToRoots(int64_t plane, int64_t band) {
+    int32_t* const parents = Parents(plane);
+    const int32_t end = EndId(plane, EndRow(band) - 1);
+    int32_t roots = 0;
+    for (int32_t id = FirstId(plane, FirstRow(band)); id < end; ++id) {
+      roots += parents[id] == id;
+      parents[id] = parents[parents[id]];
+    }
+    roots_[plane * bands_ + band] = roots;
+  }
+
+  // Joins the bands of a plane, in order; replaces the numbers of roots by the
+  // number of those in previous bands.
+  void JoinBands(int64_t plane) {
+    int32_t* const roots = &roots_[plane * bands_];
+    const int64_t ids_of_band = band_rows_ * width_;
+    Rows rows(words_);
+    for (int64_t band = 1; band < bands_; ++band) {
+      const int64_t below = FirstRow(band);
+      for (const int64_t y : {below - 1, below}) {
+        CopyRow(plane, y, rows.Pixels(y));
+        NumberRuns(Masks(plane, y), first_ids_[plane * height_ + y],
+                   rows.FirstIds(y));
+      }
+      FindRuns(rows.Pixels(below), rows.Pixels(below - 1), rows.Unused(),
+               rows.Links());
+      JoinRows(rows.Links(), args_.diagonal, words_,
+               {Masks(plane, below - 1), rows.FirstIds(below - 1)},
+               {Masks(plane, below), rows.FirstIds(below)}, Parents(plane),
+               [&](int32_t id) { --roots[id / ids_of_band]; });
+    }
+    int32_t before = 0;
+    for (int64_t band = 0; band < bands_; ++band) {
+      const int32_t of_band = roots[band];
+      roots[band] = before;
+      before += of_band;
+    }
+    args_.counts[plane] = before;
+  }
+
+  // The ids of a row's runs.
+  int32_t FirstId(int64_t plane, int64_t y) const {
+    return first_ids_[plane * height_ + y];
+  }
+  int32_t EndId(int64_t plane, int64_t y) {
+    int32_t id = FirstId(plane, y);
+    const RunMasks masks = Masks(plane, y);
+    for (int64_t w = 0; w < words_; ++w) id += Count(masks.starts[w]);
+    return id;
+  }
+
+  // Replaces the parents of roots by their labels, negated.
+  void NumberRoots(int64_t plane, int64_t band) {
+    int32_t* const parents = Parents(plane);
+    int32_t label = roots_[plane * bands_ + band];
+    const int32_t end = EndId(plane, EndRow(band) - 1);
+    for (int32_t id = FirstId(plane, FirstRow(band)); id < end; ++id) {
+      const bool is_root = parents[id] == id;
+      label += is_root;
+      parents[id] = is_root ? -label : parents[id];
+    }
+  }
+
+  // Copies the labels of roots to the runs [begin, end).
+  static void CopyLabels(const int32_t* parents, int32_t begin, int32_t end,
+                         int32_t* labels) {
+    for (int32_t id = begin; id < end; ++id) {
+      // A root, its child, or, after bands are joined, a descendant.
+      int32_t parent = parents[id];
+      parent = parents[parent < 0 ? id : parent];
+      while (parent >= 0) parent = parents[parent];
+      labels[id - begin] = -parent;
+    }
+  }
+
+  // Writes the labels of a band.
+  void Paint(int64_t plane, int64_t band) {
+    const int64_t channels = args_.planes.channels;
+    std::vector<int32_t> copied(bands_ == 1 ? 0 : width_ + 2 * kPadding);
+    std::vector<int32_t> painted(channels == 1 ? 0 : width_);
+    for (int64_t y = FirstRow(band); y < EndRow(band); ++y) {
+      const int32_t begin = FirstId(plane, y);
+      const int32_t* labels = Parents(plane) + begin;
+      if (bands_ > 1) {
+        const int32_t end =
+            y + 1 < EndRow(band) ? FirstId(plane, y + 1) : EndId(plane, y);
+        CopyLabels(Parents(plane), begin, end, &copied[kPadding]);
+        labels = &copied[kPadding];
+      }
+      int32_t* const to = args_.labels + Offset(plane, y);
+      PaintRuns(Masks(plane, y), labels, width_,
+                channels == 1 ? to : painted.data());
+      if (channels == 1) continue;
+      for (int64_t x = 0; x < width_; ++x) to[x * channels] = painted[x];
+    }
+  }
+
+  const Cpu& cpu_;
+  const ConnectedComponentsArgs& args_;
+  const int64_t height_, width_, words_;
+  int64_t bands_ = 1, band_rows_;  // of a plane, of a band
+  // [planes, height, 2, words]; [planes, height, width] with padding: only
+  // elements of runs are written, and the system provides memory for those
+  // only.
+  std::unique_ptr<uint64_t[]> masks_;
+  std::unique_ptr<int32_t[]> parents_;
+  std::vector<int32_t> first_ids_;  // [planes, height]
+  std::vector<int32_t> roots_;      // [planes, bands]
+};
 
 }  // namespace
 
-template <typename Bits>
-void FindRuns(const Bits* row, const Bits* row_above, int64_t words,
-              bool diagonal, RunMasks runs, LinkMasks links) {
-  if (diagonal) {
-    FindRunsOf<Bits, true>(row, row_above, words, runs, links);
-  } else {
-    FindRunsOf<Bits, false>(row, row_above, words, runs, links);
+Error ConnectedComponents(const Cpu& cpu, const ConnectedComponentsArgs& args) {
+  if (args.planes.Elements() == 0) {
+    std::fill_n(args.counts, args.planes.Count(), 0);
+    return nullptr;
   }
+  WithPixelBits({args.pixel_bytes, false}, [&](auto bits, auto) {
+    Labeling<decltype(bits)>(cpu, args).Run();
+  });
+  return nullptr;
 }
-
-void PaintRuns(RunMasks runs, const int32_t* labels, int64_t width,
-               int32_t* to) {
-  int64_t x = 0;
-  for (int64_t w = 0; x < width; ++w, x += kWord) {
-    if (x + kWord <= width) {
-      PaintWord(runs.nonzero[w], runs.starts[w], labels, to + x);
-    } else {
-      int32_t painted[kWord];
-      PaintWord(runs.nonzero[w], runs.starts[w], labels, painted);
-      memcpy(to + x, painted, (width - x) * sizeof(int32_t));
-    }
-    labels += __builtin_popcountll(runs.starts[w]);
-  }
-}
-
-#define TFO_INSTANTIATE(Bits)                                               \
-  template void FindRuns(const Bits*, const Bits*, int64_t, bool, RunMasks, \
-                         LinkMasks)
-TFO_INSTANTIATE(uint8_t);
-TFO_INSTANTIATE(uint16_t);
-TFO_INSTANTIATE(uint32_t);
-TFO_INSTANTIATE(uint64_t);
-#undef TFO_INSTANTIATE
 
 }  // namespace TFO_CPU_NAMESPACE
+
+TFO_PER_CPU_LEVEL(Error ConnectedComponents(const Cpu& cpu,
+                                            const ConnectedComponentsArgs&);)
+TFO_IF_NARROWEST_CPU_LEVEL(
+    __attribute__((visibility("default"))) Error ConnectedComponents(
+        const Cpu& cpu, const ConnectedComponentsArgs& args) {
+      return TFO_DISPATCH(ConnectedComponents)(cpu, args);
+    })
+
 }  // namespace tfo

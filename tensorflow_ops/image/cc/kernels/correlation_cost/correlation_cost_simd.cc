@@ -1,22 +1,28 @@
-#include "tensorflow_ops/image/cc/kernels/correlation_cost/correlation_cost_simd.h"
+// Rows of both maps become planes of floats, a band at a time: then the costs
+// of a displacement are products of vectors of pixels.
+#include <algorithm>
+#include <vector>
 
-#include "tensorflow_ops/core/cc/simd.h"
+#include "tensorflow_ops/core/cc/cpu_dispatch.h"
+#include "tensorflow_ops/image/cc/kernels/correlation_cost/correlation_cost.h"
+#include "tensorflow_ops/image/cc/kernels/correlation_cost/correlation_rows_simd.h"
 
 namespace tfo {
 namespace TFO_CPU_NAMESPACE {
 namespace {
 
-template <typename T>
-using Vector = typename Lanes<T>::Vector;
+// Positions of a row to work on at a time, if all channels of a band are read
+// at once: what they read of a, and the sums, stay in the level-1 cache.
+constexpr int64_t kBlock = 16;
 
-// Vectors of positions, and channels at a time: their sums, and what is read
-// once for all, fit the registers.
-constexpr int kWide = kVectorBytes == 64 ? 2 : 1;
-constexpr int kChannels = kVectorBytes == 64 ? 12 : 10;
+// A cache line for each channel, `step` bytes apart.
+struct Prefetch {
+  const void* first;
+  int64_t step;
+};
 
 // Displacements at a time, for kRows rows of costs: their sums, kRows vectors
 // of a and one of b fit the registers.
-constexpr bool kManyRegisters = kVectorBytes != 32;
 constexpr int Together(int rows) {
   return kManyRegisters ? 9 : rows == 3 ? 4 : rows == 2 ? 6 : 9;
 }
@@ -84,146 +90,9 @@ TFO_INLINE void AddSomeDots(const PlaneRow<const V>* a,
   }
 }
 
-// Calls run(Constant<n>) for a count in [1, kMost].
-template <int kMost, typename Run>
-TFO_INLINE void WithCount(int64_t count, const Run& run) {
-  if constexpr (kMost > 1) {
-    if (count < kMost) return WithCount<kMost - 1>(count, run);
-  }
-  run(Constant<kMost>{});
-}
-
-template <int kCount, typename V>
-TFO_INLINE void AddToChannels(const PlaneRow<const V>& weights,
-                              const int64_t* weight_offsets,
-                              const PlaneRow<const V>& b,
-                              const int64_t* offsets, int64_t count,
-                              int64_t width, const PlaneRow<V>& sums) {
-  constexpr int kLanes = Lanes<V>::kCount;
-  for (int64_t x = 0; x < width; x += kWide * kLanes) {
-    Vector<V> sum[kCount][kWide];
-#pragma GCC unroll 12
-    for (int c = 0; c < kCount; ++c) {
-#pragma GCC unroll 2
-      for (int w = 0; w < kWide; ++w) {
-        sum[c][w] = Load(sums.data + c * sums.step + x + w * kLanes);
-      }
-    }
-    for (int64_t n = 0; n < count; ++n) {
-      const V* const from =
-          weights.data + n * weights.step + weight_offsets[n] + x;
-      const V* const from_b = b.data + offsets[n] + x;
-      Vector<V> weight[kWide];
-#pragma GCC unroll 2
-      for (int w = 0; w < kWide; ++w) weight[w] = Load(from + w * kLanes);
-#pragma GCC unroll 12
-      for (int c = 0; c < kCount; ++c) {
-#pragma GCC unroll 2
-        for (int w = 0; w < kWide; ++w) {
-          sum[c][w] = MulAdd(weight[w], Load(from_b + c * b.step + w * kLanes),
-                             sum[c][w]);
-        }
-      }
-    }
-#pragma GCC unroll 12
-    for (int c = 0; c < kCount; ++c) {
-#pragma GCC unroll 2
-      for (int w = 0; w < kWide; ++w) {
-        Store(sum[c][w], sums.data + c * sums.step + x + w * kLanes);
-      }
-    }
-  }
-}
-
-// Calls visit(n, x) in tiles that keep both sides of a transpose in the cache.
-template <typename Visit>
-TFO_INLINE void ForTiles(int64_t count, int64_t width, const Visit& visit) {
-  constexpr int64_t kTile = 16;
-  for (int64_t x0 = 0; x0 < width; x0 += kTile) {
-    const int64_t x1 = x0 + kTile < width ? x0 + kTile : width;
-    for (int64_t n = 0; n < count; ++n) {
-      for (int64_t x = x0; x < x1; ++x) visit(n, x);
-    }
-  }
-}
-
-// to(x, n) = scale from(n, x) for n < rows and x < columns: element (n, x) of
-// the source is from[n * from_step + x], of the result to[x * to_step + n].
-// kPadded: writes zeros after the rows, to the end of a vector.
-template <bool kPadded, typename From, typename To>
-TFO_INLINE void TransposeTo(const From* from, int64_t from_step, int64_t rows,
-                            int64_t columns, Accumulator<To> scale, To* to,
-                            int64_t to_step) {
-  using V = Vector<To>;
-  constexpr int kLanes = Lanes<To>::kCount;
-  for (int64_t n = 0; n < rows; n += kLanes) {
-    const int64_t some = rows - n < kLanes ? rows - n : kLanes;
-    for (int64_t x = 0; x < columns; x += kLanes) {
-      const int64_t count = columns - x < kLanes ? columns - x : kLanes;
-      const From* const at = from + n * from_step + x;
-      V v[kLanes];
-      if (some == kLanes && count == kLanes) {
-#pragma GCC unroll 16
-        for (int i = 0; i < kLanes; ++i) {
-          v[i] = scale * Load(at + i * from_step);
-        }
-      } else {
-#pragma GCC unroll 16
-        for (int i = 0; i < kLanes; ++i) {
-          v[i] = V{};
-          if (i < some) {
-            v[i] =
-                scale * (count < kLanes ? LoadFirst(at + i * from_step, count)
-                                        : Load(at + i * from_step));
-          }
-        }
-      }
-      Transpose(v);
-      To* const out = to + x * to_step + n;
-      if ((kPadded || some == kLanes) && count == kLanes) {
-#pragma GCC unroll 16
-        for (int i = 0; i < kLanes; ++i) Store(v[i], out + i * to_step);
-      } else {
-#pragma GCC unroll 16
-        for (int i = 0; i < kLanes; ++i) {
-          if (i >= count) break;
-          if (kPadded || some == kLanes) {
-            Store(v[i], out + i * to_step);
-          } else {
-            StoreFirst(v[i], out + i * to_step, some);
-          }
-        }
-      }
-    }
-  }
-}
-
-}  // namespace
-
-template <typename T>
-void PackRow(const TensorRow<const T>& from, int64_t count, int64_t width,
-             int64_t x0, int64_t phases, int64_t phase_step,
-             const PlaneRow<Accumulator<T>>& to) {
-  const T* const data = from.data;
-  const int64_t pixel_step = from.pixel_step;
-  if (phases == 1) {
-    TransposeTo<true>(data, pixel_step, width, count, Accumulator<T>(1),
-                      to.data + x0, to.step);
-    return;
-  }
-  ForTiles(count, width, [&](int64_t n, int64_t x) {
-    to.data[n * to.step + (x0 + x) % phases * phase_step + (x0 + x) / phases] =
-        LoadOne(data + x * pixel_step + n);
-  });
-}
-
-template <typename T>
-void UnpackRow(const PlaneRow<const Accumulator<T>>& from, int64_t count,
-               int64_t width, Accumulator<T> scale, const TensorRow<T>& to) {
-  TransposeTo<false>(from.data, from.step, count, width, scale, to.data,
-                     to.pixel_step);
-}
-
+// For `rows` <= kDotRows rows r of a and of sums, and n in [0, count), x in [0,
+// width): sums[r](n, x) += sum over c of a[r](c, x) * b(c, x + offsets[n]).
+// Rows of a and b have one step. Meanwhile does `prefetch`.
 template <typename V>
 void AddDots(const PlaneRow<const V>* a, int64_t rows,
              const PlaneRow<const V>& b, const int64_t* offsets, int64_t count,
@@ -246,190 +115,271 @@ void AddDots(const PlaneRow<const V>* a, int64_t rows,
   });
 }
 
-template <typename V>
-void AddWeighted(const PlaneRow<const V>& weights,
-                 const int64_t* weight_offsets, const PlaneRow<const V>& b,
-                 const int64_t* offsets, int64_t count, int64_t channels,
-                 int64_t width, const PlaneRow<V>& sums) {
-  const int64_t groups = (channels + kChannels - 1) / kChannels;
-  for (int64_t g = 0, c = 0; g < groups; ++g) {
-    const int64_t some = (channels - c + groups - g - 1) / (groups - g);
-    WithCount<kChannels>(some, [&](auto constant) {
-      AddToChannels<decltype(constant)::kValue, V>(
-          weights, weight_offsets, {b.data + c * b.step, b.step}, offsets,
-          count, width, {sums.data + c * sums.step, sums.step});
-    });
-    c += some;
+template <typename T>
+class CostBand {
+ public:
+  using Sum = Accumulator<T>;
+
+  CostBand(const CorrelationSpec& args, const Tile& tile)
+      : args_(args),
+        tile_(tile),
+        a_(args, RowsOfA(args, tile.rows), tile.channels, Layout(args)),
+        b_(args, RowsOfB(args, tile.rows), tile.channels, Layout(args)),
+        all_channels_(tile.channels >= args.channels),
+        block_(all_channels_ ? kBlock : RoundUp(args.OutputWidth(), kBlock)),
+        sums_(tile.rows * args.Displacements() * block_),
+        offsets_(args.Side()) {}
+
+  // Aligns the first window's centre.
+  static RowLayout Layout(const CorrelationSpec& args) {
+    const auto behind = [](int64_t n) { return RoundUp(n, kBlock) - n; };
+    const int64_t margin = behind(args.Border());
+    return {PhasesOf(args), margin, margin + args.width + 2 * args.padding,
+            std::max(behind(args.width), behind(args.OutputWidth()))};
   }
-}
 
-namespace {
+  static int64_t RowsOfA(const CorrelationSpec& args, int64_t rows) {
+    return (rows - 1) * args.stride_1 + args.kernel_size;
+  }
+  static int64_t RowsOfB(const CorrelationSpec& args, int64_t rows) {
+    return RowsOfA(args, rows) + 2 * args.Radius() * args.stride_2;
+  }
 
-// Pixels at a time: with four vectors of channels each, their sums fit the
-// registers.
-constexpr int kPixels = kManyRegisters ? 6 : 3;
-
-// Stores scaled sums of pixels that are `pixel_step` apart; with `some` > 0,
-// the first values of one vector.
-template <int kPixels, int kVectors, typename V>
-TFO_INLINE void StoreSums(const Vector<V> (&sums)[kPixels][kVectors], V scale,
-                          int64_t some, int64_t pixel_step, V* to) {
-#pragma GCC unroll 6
-  for (int p = 0; p < kPixels; ++p) {
-#pragma GCC unroll 4
-    for (int v = 0; v < kVectors; ++v) {
-      const Vector<V> values = scale * sums[p][v];
-      if (some > 0) {
-        StoreFirst(values, to + p * pixel_step, some);
-      } else {
-        Store(values, to + p * pixel_step + v * Lanes<V>::kCount);
+  // Rows [y0, y1) of the costs of an image.
+  void Run(const T* a, const T* b, int64_t y0, int64_t y1, T* costs) {
+    if (!all_channels_) sums_.Clear();
+    const int64_t first =
+        y0 * args_.stride_1 + args_.max_displacement - args_.padding;
+    const int64_t reach = args_.Radius() * args_.stride_2;
+    for (int64_t c = 0; c < args_.channels; c += tile_.channels) {
+      const int64_t count = std::min(tile_.channels, args_.channels - c);
+      a_.Read(a, c, count, first, first + RowsOfA(args_, y1 - y0));
+      b_.Read(b, c, count, first - reach,
+              first - reach + RowsOfB(args_, y1 - y0));
+      // Rows read the same rows of b if a step down of the costs is some steps
+      // of displacements.
+      const int64_t rows_per_pass =
+          args_.stride_1 % args_.stride_2 == 0 ? kDotRows : 1;
+      for (int64_t y = y0; y < y1; y += rows_per_pass) {
+        const int64_t rows = std::min(rows_per_pass, y1 - y);
+        for (int64_t x0 = 0; x0 < args_.OutputWidth(); x0 += block_) {
+          if (all_channels_) {
+            sums_.Clear();
+            PlanPrefetches(a, b, y, rows, y1 - y0, x0, costs);
+          }
+          AddRows(y - y0, y, rows, x0, count);
+          if (c + count < args_.channels) continue;
+          for (int64_t r = 0; r < rows; ++r) {
+            WriteCosts(a, b, y - y0 + r, y + r, x0, costs);
+          }
+        }
       }
     }
   }
-}
 
-// kPixels pixels from x on, with common steps, and kVectors vectors of channels
-// from c on; with `some` > 0, the first values of one vector.
-template <int kPixels, int kVectors, typename V>
-TFO_INLINE void SumTile(const StepRow* rows, int64_t count,
-                        const StepLayout& layout, const V* weights,
-                        const V* source, V scale, int64_t x, int64_t c,
-                        int64_t some, V* gradient) {
-  constexpr int kLanes = Lanes<V>::kCount;
-  const int64_t channels = layout.channels, begin = layout.begin[x];
-  const auto load = [&](const V* at) {
-    return some > 0 ? LoadFirst(at, some) : Load(at);
-  };
-  Vector<V> sums[kPixels][kVectors] = {};
-  for (int64_t r = 0; r < count; ++r) {
-    int64_t weight =
-        rows[r].weight + x * layout.weight_pixel + begin * layout.weight_step;
-    int64_t from =
-        rows[r].source + x * channels + begin * layout.source_step + c;
-    for (int64_t k = begin; k < layout.end[x]; ++k) {
-#pragma GCC unroll 6
-      for (int p = 0; p < kPixels; ++p) {
-        const Vector<V> factor =
-            Broadcast<Vector<V>>(weights[weight + p * layout.weight_pixel]);
-        const V* const at = source + from + p * channels;
-#pragma GCC unroll 4
-        for (int v = 0; v < kVectors; ++v) {
-          sums[p][v] = MulAdd(factor, load(at + v * kLanes), sums[p][v]);
+ private:
+  // The sums of a row's current block.
+  Sum* SumsOf(int64_t row) {
+    return sums_.data() + row * args_.Displacements() * block_;
+  }
+
+  // Columns of the block from x0 on.
+  int64_t WidthOf(int64_t x0) const {
+    return std::min(block_, args_.OutputWidth() - x0);
+  }
+
+  void WriteCosts(const T* a, const T* b, int64_t row, int64_t y, int64_t x0,
+                  T* costs) {
+    const ImageSteps steps = CostSteps(args_);
+    Sum* const sums = SumsOf(row);
+    FixOutside(a, b, y, x0, sums);
+    UnpackRow<T>({sums, block_}, args_.Displacements(), WidthOf(x0),
+                 Sum(1) / static_cast<Sum>(args_.Terms()),
+                 {costs + y * steps.row + x0 * steps.pixel, steps.pixel});
+  }
+
+  // The block from x0 on of rows [y, y + rows) of the costs, whose sums begin
+  // with row `row`.
+  void AddRows(int64_t row, int64_t y, int64_t rows, int64_t x0,
+               int64_t channels) {
+    const int64_t kernel = args_.KernelRadius();
+    for (int64_t j = -kernel; j <= kernel; ++j) {
+      const int64_t y1 =
+          y * args_.stride_1 - args_.padding + args_.Border() + j;
+      const int64_t row_step = rows > 1 ? args_.stride_1 / args_.stride_2 : 1;
+      const int64_t radius = args_.Radius();
+      for (int64_t step = -radius; step <= radius + (rows - 1) * row_step;
+           ++step) {
+        const int64_t y2 = y1 + step * args_.stride_2;
+        if (y2 < 0 || y2 >= args_.height) continue;
+        // The rows that reach y2 and are in the image.
+        int64_t first = 0, end = rows;
+        while (first < end && (step - first * row_step > radius ||
+                               y1 + first * args_.stride_1 < 0)) {
+          ++first;
         }
+        while (first < end &&
+               (step - (end - 1) * row_step < -radius ||
+                y1 + (end - 1) * args_.stride_1 >= args_.height)) {
+          --end;
+        }
+        if (first == end) continue;
+        AddRowsTo(row, first, end, y1, y2, step, row_step, x0, channels);
       }
-      weight += layout.weight_step;
-      from += layout.source_step;
     }
   }
-  StoreSums<kPixels, kVectors>(sums, scale, some, channels,
-                               gradient + x * channels + c);
-}
 
-// Calls visit(Constant<n>) for n in [kBegin, kEnd).
-template <int kBegin, int kEnd, typename Visit>
-TFO_INLINE void ForConstants(const Visit& visit) {
-  if constexpr (kBegin < kEnd) {
-    visit(Constant<kBegin>{});
-    ForConstants<kBegin + 1, kEnd>(visit);
+  void AddRowsTo(int64_t row, int64_t first, int64_t end, int64_t y1,
+                 int64_t y2, int64_t step, int64_t row_step, int64_t x0,
+                 int64_t channels) {
+    const int64_t radius = args_.Radius(), kernel = args_.KernelRadius();
+    PlaneRow<const Sum> from[kDotRows];
+    PlaneRow<Sum> to[kDotRows];
+    PlaneRow<const Sum> from_b = b_.Row(y2);
+    from_b.data += x0;
+    for (int64_t i = -kernel; i <= kernel; ++i) {
+      const int64_t x = args_.Border() + i;
+      for (int64_t dx = -radius; dx <= radius; ++dx) {
+        offsets_[dx + radius] = b_.Index(x + dx * args_.stride_2);
+      }
+      for (int64_t r = first; r < end; ++r) {
+        const int64_t dy = step - r * row_step;
+        from[r - first] = a_.Row(y1 + r * args_.stride_1, x);
+        from[r - first].data += x0;
+        to[r - first] = {
+            SumsOf(row + r) + (dy + radius) * args_.Side() * block_, block_};
+      }
+      AddDots<Sum>(from, end - first, from_b, offsets_.data(), args_.Side(),
+                   channels, WidthOf(x0), TakePrefetch(), to);
+    }
   }
-}
 
-// As SumTile, for at least kPixels - 1 steps, each to a neighboring pixel of
-// the source: loads a vector of the source once for all pixels. Needs a
-// register for each vector of the source, too. Pixel j is the j-th in the
-// direction of the steps, so that at step k it reads pixel j + k.
-template <int kPixels, int kVectors, typename V>
-TFO_INLINE void SumNeighbors(const StepRow* rows, int64_t count,
-                             const StepLayout& layout, const V* weights,
-                             const V* source, V scale, int64_t x, int64_t c,
-                             int64_t some, V* gradient) {
-  constexpr int kLanes = Lanes<V>::kCount;
-  const int64_t begin = layout.begin[x], steps = layout.end[x] - begin;
-  const int64_t weight_step = layout.weight_step, step = layout.source_step;
-  const int64_t first = step < 0 ? x + kPixels - 1 : x;
-  const int64_t weight_pixel =
-      (step < 0 ? -layout.weight_pixel : layout.weight_pixel) - weight_step;
-  Vector<V> sums[kPixels][kVectors] = {};
-  for (int64_t r = 0; r < count; ++r) {
-    const V* weight = weights + rows[r].weight + first * layout.weight_pixel +
-                      begin * weight_step;
-    const V* from =
-        source + rows[r].source + first * layout.channels + begin * step + c;
-    // Adds the next pixel to the sums of pixels [low, high).
-    const auto add = [&](auto low, auto high) __attribute__((always_inline)) {
-      Vector<V> values[kVectors];
-#pragma GCC unroll 4
-      for (int v = 0; v < kVectors; ++v) {
-        values[v] = some > 0 ? LoadFirst(from, some) : Load(from + v * kLanes);
-      }
-#pragma GCC unroll 6
-      for (int j = decltype(low)::kValue; j < decltype(high)::kValue; ++j) {
-        const Vector<V> factor = Broadcast<Vector<V>>(weight[j * weight_pixel]);
-#pragma GCC unroll 4
-        for (int v = 0; v < kVectors; ++v) {
-          sums[j][v] = MulAdd(factor, values[v], sums[j][v]);
-        }
-      }
-      weight += weight_step;
-      from += step;
+  // Plans prefetches for the products of a block of rows [y, y + rows) in a
+  // band of `band` rows: the costs of the block and, at its positions, some of
+  // the rows that the next band reads first from the maps.
+  void PlanPrefetches(const T* a, const T* b, int64_t y, int64_t rows,
+                      int64_t band, int64_t x0, const T* costs) {
+    prefetches_.clear();
+    const auto plan = [&](const T* image, const ImageSteps& steps,
+                          int64_t row) {
+      prefetches_.push_back({image + row * steps.row + x0 * steps.pixel, 64});
     };
-    constexpr Constant<kPixels> kAll;
-    ForConstants<1, kPixels>([&](auto n) { add(Constant<0>{}, n); });
-    for (int64_t s = kPixels - 1; s < steps; ++s) add(Constant<0>{}, kAll);
-    ForConstants<1, kPixels>([&](auto n) { add(n, kAll); });
+    const auto plan_rows = [&](const T* map, int64_t first) {
+      const int64_t end = first + rows * args_.stride_1;
+      for (int64_t row = std::max<int64_t>(first, 0);
+           row < std::min(end, args_.height); ++row) {
+        plan(map, FeatureSteps(args_), row);
+      }
+    };
+    const int64_t first = (y + band - 1) * args_.stride_1 + args_.kernel_size +
+                          args_.max_displacement - args_.padding;
+    plan_rows(a, first);
+    plan_rows(b, first + args_.Radius() * args_.stride_2);
+    for (int64_t r = 0; r < rows; ++r) plan(costs, CostSteps(args_), y + r);
   }
-  StoreSums<kPixels, kVectors>(sums, scale, some, step,
-                               gradient + first * layout.channels + c);
-}
+
+  // The last that is planned, if any.
+  Prefetch TakePrefetch() {
+    if (prefetches_.empty()) return {sums_.data(), 0};
+    const Prefetch prefetch = prefetches_.back();
+    prefetches_.pop_back();
+    return prefetch;
+  }
+
+  // Pixels beside the image were multiplied as zeros, but infinity times zero
+  // is NaN: sums such products again.
+  void FixOutside(const T* a, const T* b, int64_t y, int64_t x0,
+                  Sum* sums) const {
+    const int64_t reach =
+        args_.Radius() * args_.stride_2 + args_.KernelRadius();
+    for (int64_t x = x0; x < x0 + WidthOf(x0); ++x) {
+      const int64_t x1 = x * args_.stride_1 - args_.padding + args_.Border();
+      if (x1 - reach >= 0 && x1 + reach < args_.width) continue;
+      for (int64_t d = 0; d < args_.Displacements(); ++d) {
+        Sum& sum = sums[d * block_ + x - x0];
+        if (sum != sum) sum = SumInside(a, b, y, x, d);
+      }
+    }
+  }
+
+  // A sum of the products of pixels inside.
+  Sum SumInside(const T* a, const T* b, int64_t y, int64_t x,
+                int64_t displacement) const {
+    const ImageSteps steps = FeatureSteps(args_);
+    const int64_t radius = args_.Radius(), kernel = args_.KernelRadius();
+    const int64_t dy = (displacement / args_.Side() - radius) * args_.stride_2;
+    const int64_t dx = (displacement % args_.Side() - radius) * args_.stride_2;
+    const int64_t y1 = y * args_.stride_1 - args_.padding + args_.Border();
+    const int64_t x1 = x * args_.stride_1 - args_.padding + args_.Border();
+    // The window's pixels that are inside, with partners inside.
+    const auto first = [&](int64_t at, int64_t d) {
+      return std::max({at - kernel, int64_t{0}, -d});
+    };
+    const auto end = [&](int64_t at, int64_t d, int64_t size) {
+      return std::min({at + kernel + 1, size, size - d});
+    };
+    Sum sum = 0;
+    for (int64_t v = first(y1, dy); v < end(y1, dy, args_.height); ++v) {
+      for (int64_t u = first(x1, dx); u < end(x1, dx, args_.width); ++u) {
+        const T* const from_a = a + v * steps.row + u * steps.pixel;
+        const T* const from_b =
+            b + (v + dy) * steps.row + (u + dx) * steps.pixel;
+        for (int64_t c = 0; c < args_.channels; ++c) {
+          sum += Widen(from_a[c]) * Widen(from_b[c]);
+        }
+      }
+    }
+    return sum;
+  }
+
+  const CorrelationSpec& args_;
+  const Tile tile_;
+  PackedRows<T> a_, b_;
+  const bool all_channels_;  // all channels, not a tile of them after the other
+  const int64_t block_;
+  AlignedValues<Sum> sums_;  // [rows, displacements, block]
+  std::vector<Prefetch> prefetches_;
+  std::vector<int64_t> offsets_;
+};
 
 }  // namespace
 
-template <typename V>
-void SumSteps(const StepRow* rows, int64_t count, const StepLayout& layout,
-              const V* weights, const V* source, V scale, V* gradient) {
-  const bool to_neighbors = layout.source_step == layout.channels ||
-                            layout.source_step == -layout.channels;
-  const auto sum = [&](auto pixels, int64_t x) {
-    constexpr int kSome = decltype(pixels)::kValue;
-    // Inline, for the constant n.
-    const auto tile = [&](auto vectors, int64_t c,
-                          int64_t n) __attribute__((always_inline)) {
-      constexpr int kVectors = decltype(vectors)::kValue;
-      if constexpr (kManyRegisters && kSome > 1) {
-        if (to_neighbors && layout.end[x] - layout.begin[x] >= kSome - 1) {
-          return SumNeighbors<kSome, kVectors, V>(
-              rows, count, layout, weights, source, scale, x, c, n, gradient);
-        }
-      }
-      SumTile<kSome, kVectors, V>(rows, count, layout, weights, source, scale,
-                                  x, c, n, gradient);
-    };
-    ForVectorGroups<4, Lanes<V>::kCount>(
-        layout.channels, 0,
-        [&](auto vectors, int64_t c) { tile(vectors, c, 0); },
-        [&](int64_t c, int64_t n) { tile(Constant<1>{}, c, n); });
-  };
-  for (int64_t x = 0; x < layout.width;) {
-    int64_t n = 1;
-    while (n < kPixels && x + n < layout.width &&
-           layout.begin[x + n] == layout.begin[x] &&
-           layout.end[x + n] == layout.end[x]) {
-      ++n;
-    }
-    if (n == kPixels) {
-      sum(Constant<kPixels>{}, x);
-      x += kPixels;
-    } else {
-      sum(Constant<1>{}, x++);
-    }
+template <typename T>
+Error CorrelationCost(const Cpu& cpu, const CorrelationCostArgs<T>& args) {
+  const int64_t height = args.OutputHeight();
+  const Tile tile =
+      TileOf(height, args.channels,
+             args.Displacements() * RoundUp(args.OutputWidth(), kBlock),
+             args.Displacements() * kBlock,
+             CostBand<T>::Layout(args).template Elements<Accumulator<T>>(),
+             [&](int64_t rows) {
+               return std::min(CostBand<T>::RowsOfA(args, rows), args.height) +
+                      std::min(CostBand<T>::RowsOfB(args, rows), args.height);
+             });
+  const int64_t bands = DivideUp(height, tile.rows);
+  const int64_t of_image = args.height * args.width * args.channels;
+  const int64_t of_costs = height * args.OutputWidth() * args.Displacements();
+  if (args.channels == 0) {
+    std::fill_n(args.costs, args.batch * of_costs,
+                Narrow<T>(Accumulator<T>(0)));
+    return nullptr;
   }
+  cpu.ParallelFor(
+      args.batch * bands, CyclesPerRow(args) * tile.rows,
+      [&](int64_t begin, int64_t end) {
+        CostBand<T> band(args, tile);
+        for (int64_t unit = begin; unit < end; ++unit) {
+          const int64_t image = unit / bands, y = unit % bands * tile.rows;
+          band.Run(args.a + image * of_image, args.b + image * of_image, y,
+                   std::min(y + tile.rows, height),
+                   args.costs + image * of_costs);
+        }
+      });
+  return nullptr;
 }
 
-TFO_INSTANTIATE_FUNCTION(PackRow);
-TFO_INSTANTIATE_FUNCTION(UnpackRow);
-TFO_INSTANTIATE_WIDE_FUNCTION(AddDots);
-TFO_INSTANTIATE_WIDE_FUNCTION(AddWeighted);
-TFO_INSTANTIATE_WIDE_FUNCTION(SumSteps);
-
 }  // namespace TFO_CPU_NAMESPACE
+
+TFO_INSTANTIATE_ALGORITHM_PER_LEVEL(CorrelationCost, CorrelationCostArgs);
+
 }  // namespace tfo

@@ -1,6 +1,7 @@
 // Shared by the forward and the backward pass of attention.h on the CPU:
 // examples, which keys a query sees, the options of a panel's scores.
 //
+// clang-format off
 // Words:
 //   example  an entry of the batch, with lengths and an offset of its own
 //   group    the heads of query that share a head of key and value
@@ -10,10 +11,11 @@
 //   panel    up to PanelColumns queries of a head, a lane each (gemm_simd.h)
 //   band     panels that a thread computes together
 //   block    up to kBlockKeys keys of a head, packed once for a band
-//   tile     rows of packs (gemm_simd.h, amx_gemm_simd.h): of keys, or of
-//   weights pack     what products take at once: a number, two of bfloat16, or
-//   32 in 1
-//            or 3 terms
+//   tile     rows of packs (gemm_simd.h, amx_gemm_simd.h): of keys, or of weights
+//   pack     what products take at once: a number, two of bfloat16, or 32 in 1 or 3 terms
+//   few      fewer queries than pay for panels: HasFewQueries
+//   part     what a span of kSpanKeys keys adds to a few queries' sums
+// clang-format on
 #ifndef TENSORFLOW_OPS_NN_CC_KERNELS_ATTENTION_ATTENTION_CPU_H_
 #define TENSORFLOW_OPS_NN_CC_KERNELS_ATTENTION_ATTENTION_CPU_H_
 

@@ -27,11 +27,11 @@ struct Spans {
 
 // Computes tasks, in memory that it keeps.
 template <typename T>
-class Steps {
+class TaskRunner {
  public:
   using C = Accumulator<T>;
 
-  Steps(const AttentionArgs<T>& args, int64_t key_heads)
+  TaskRunner(const AttentionArgs<T>& args, int64_t key_heads)
       : args_(args),
         group_(args.heads / args.key_heads),
         depth_(RoundUp(args.depth, kRowPadding)),
@@ -260,7 +260,7 @@ void AttendFewQueries(const Cpu& cpu, const AttentionArgs<T>& args) {
     }
   }
   const int64_t rows = args.heads * args.queries;
-  const int64_t part_size = Steps<T>(args, 0).part_size();
+  const int64_t part_size = TaskRunner<T>(args, 0).part_size();
   const Buffer<C> parts(num_parts * rows * part_size);
   // The part of an example's span, from a head on.
   const auto part_of = [&](const Example& example, int64_t span, int64_t head) {
@@ -275,20 +275,20 @@ void AttendFewQueries(const Cpu& cpu, const AttentionArgs<T>& args) {
       (args.depth + args.value_depth) *
       (sizeof(T) / 4.0 + group * args.queries * sizeof(C) / 64.0);
   cpu.ParallelFor(tasks.size(), cycles, [&](int64_t begin, int64_t end) {
-    const Steps<T> steps(args, key_heads);
+    const TaskRunner<T> runner(args, key_heads);
     const Buffer<C> own_part(key_heads * group * args.queries * part_size);
     for (int64_t i = begin; i < end; ++i) {
       const Task& task = tasks[i];
       const Example example = ExampleOf(args, task.batch);
       const int64_t head = task.first_head * group;
       if (spans[task.batch].end - spans[task.batch].begin > 1) {
-        steps.Attend(task, part_of(example, task.span, head));
+        runner.Attend(task, part_of(example, task.span, head));
         continue;
       }
-      steps.Attend(task, own_part.data());
+      runner.Attend(task, own_part.data());
       for (int64_t r = 0; r < task.key_heads * group * example.queries; ++r) {
-        steps.Merge(example, head + r / example.queries, r % example.queries,
-                    own_part.data() + r * part_size, 1, 0);
+        runner.Merge(example, head + r / example.queries, r % example.queries,
+                     own_part.data() + r * part_size, 1, 0);
       }
     }
   });
@@ -297,16 +297,16 @@ void AttendFewQueries(const Cpu& cpu, const AttentionArgs<T>& args) {
       args.batch * args.heads,
       1.0 * num_parts / args.batch * args.queries * args.value_depth / 2,
       [&](int64_t begin, int64_t end) {
-        const Steps<T> steps(args, 0);
+        const TaskRunner<T> runner(args, 0);
         for (int64_t i = begin; i < end; ++i) {
           const int64_t b = i / args.heads, head = i % args.heads;
           const int64_t count = spans[b].end - spans[b].begin;
           if (count < 2) continue;
           const Example example = ExampleOf(args, b);
           for (int64_t t = 0; t < example.queries; ++t) {
-            steps.Merge(example, head, t,
-                        part_of(example, spans[b].begin, head) + t * part_size,
-                        count, rows * part_size);
+            runner.Merge(example, head, t,
+                         part_of(example, spans[b].begin, head) + t * part_size,
+                         count, rows * part_size);
           }
         }
       });

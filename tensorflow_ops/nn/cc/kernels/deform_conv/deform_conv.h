@@ -24,24 +24,13 @@ struct DeformConvShape {
   int64_t dilation_y, dilation_x;
   int64_t groups, offset_groups;  // divide channels; groups out_channels, too
 
-  // Functions of DeformConvShape, below: files of different instruction sets
-  // share no methods.
+  TFO_HOST_DEVICE int64_t Taps() const { return kernel_height * kernel_width; }
+  TFO_HOST_DEVICE int64_t Pixels() const { return height * width; }
+  // Places of an image's output.
+  TFO_HOST_DEVICE int64_t Outputs() const { return out_height * out_width; }
+  // Products that an output sums.
+  TFO_HOST_DEVICE int64_t Depth() const { return Taps() * (channels / groups); }
 };
-
-TFO_HOST_DEVICE static inline int64_t TapsOf(const DeformConvShape& shape) {
-  return shape.kernel_height * shape.kernel_width;
-}
-TFO_HOST_DEVICE static inline int64_t PixelsOf(const DeformConvShape& shape) {
-  return shape.height * shape.width;
-}
-// Places of an image's output.
-TFO_HOST_DEVICE static inline int64_t OutputsOf(const DeformConvShape& shape) {
-  return shape.out_height * shape.out_width;
-}
-// Products that an output sums.
-TFO_HOST_DEVICE static inline int64_t DepthOf(const DeformConvShape& shape) {
-  return TapsOf(shape) * (shape.channels / shape.groups);
-}
 
 template <typename T>
 struct DeformConvInputs : DeformConvShape {

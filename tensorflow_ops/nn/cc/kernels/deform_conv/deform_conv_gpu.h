@@ -42,11 +42,11 @@ struct Sizes {
   int segment;
 
   explicit Sizes(const DeformConvShape& args)
-      : rows(args.batch * OutputsOf(args)),
+      : rows(args.batch * args.Outputs()),
         of_row(args.width * args.channels),
-        taps(static_cast<int>(TapsOf(args))),
+        taps(static_cast<int>(args.Taps())),
         kernel_width(static_cast<int>(args.kernel_width)),
-        depth(static_cast<int>(DepthOf(args))),
+        depth(static_cast<int>(args.Depth())),
         channels(static_cast<int>(args.channels)),
         out_channels(static_cast<int>(args.out_channels)),
         of_group(static_cast<int>(args.channels / args.groups)),
@@ -56,7 +56,7 @@ struct Sizes {
 };
 inline bool FitsInts(const DeformConvShape& args) {
   constexpr int64_t kMax = 1 << 30;  // leaves room for a tile
-  return DepthOf(args) <= kMax && args.channels <= kMax &&
+  return args.Depth() <= kMax && args.channels <= kMax &&
          args.out_channels <= kMax;
 }
 inline constexpr Error kTooLarge =
@@ -68,8 +68,8 @@ struct OutputPlace {
 };
 __device__ inline OutputPlace PlaceOf(const DeformConvShape& args,
                                       int64_t index) {
-  const int64_t in_image = index % OutputsOf(args);
-  return {index, index / OutputsOf(args), in_image / args.out_width,
+  const int64_t in_image = index % args.Outputs();
+  return {index, index / args.Outputs(), in_image / args.out_width,
           in_image % args.out_width};
 }
 
@@ -136,8 +136,7 @@ class SharedTaps {
         }
       }
       rest.mask = tap.mask;
-      rest.pixel =
-          image * PixelsOf(args) + CornerPixel(tap.cell, 0, args.width);
+      rest.pixel = image * args.Pixels() + CornerPixel(tap.cell, 0, args.width);
     } else if (kNan) {
       rest.mask = tap.nan;
     }

@@ -1,73 +1,13 @@
-// Gradients of deformable convolution. All sums but those to features have one
-// order; those use atomics, or with gpu.deterministic columns in scratch
+// Gradients of deformable convolution, and the kernels of those to features,
+// offsets and mask. All sums but those to features have one order; those use
+// atomics, or with gpu.deterministic columns in scratch
 // memory, which owners of pixels read in order.
-#include "tensorflow_ops/nn/cc/kernels/deform_conv/deform_conv_gpu.h"
+#include "tensorflow_ops/nn/cc/kernels/deform_conv/deform_conv_grad_gpu.h"
 
 namespace tfo {
 namespace {
 
 using namespace deform_conv;  // NOLINT: the kernels' own header
-
-// How the work is split, and scratch memory. Depends on shapes only.
-template <typename T>
-struct Plan : Sizes {
-  using C = Accumulator<T>;
-  static constexpr bool kInPlace = sizeof(T) == sizeof(C);
-  static constexpr int kLines = TileSize<T>::kLines;
-
-  // Gradients to columns. A part has some of the chunks of an offset group's
-  // channels: up to kLines, of one group.
-  int chunks_of_segment, chunks, channel_parts;
-  int64_t wave;  // outputs whose columns are in memory at once
-  // The gradient to filters: tiles of columns and of output channels, and parts
-  // of the outputs. That to bias: parts of the outputs.
-  int64_t down, across, row_parts, bias_parts;
-  // Sizes in scratch memory.
-  int64_t feature_sums, columns, place_sums, filter_sums, bias_sums;
-
-  Plan(const DeformConvShape& args, bool deterministic) : Sizes(args) {
-    constexpr int64_t kMaxValues = 16 << 20;
-    const int64_t column_count = TapsOf(args) * args.channels;
-    const int64_t filters = DepthOf(args) * args.out_channels;
-    chunks_of_segment = static_cast<int>(DivideUp(segment, kLines));
-    chunks = of_offsets / segment * chunks_of_segment;
-    channel_parts = static_cast<int>(DivideUp(of_offsets, kLines));
-    wave = deterministic ? Clamp(kMaxValues / column_count, rows)
-                         : Clamp(rows, rows);
-    down = DivideUp(depth, kLines);
-    across = DivideUp(out_of_group, kLines);
-    // More than needed to fill a GPU only for precision.
-    const int64_t for_blocks = kMinBlocks / (down * across * args.groups);
-    const int64_t for_sums = rows >> 14;
-    const int64_t max_parts = Clamp(kMaxValues / filters, rows >> 7);
-    row_parts = Clamp(for_blocks > for_sums ? for_blocks : for_sums, max_parts);
-    bias_parts = Clamp(rows >> 7, 64);
-    feature_sums = kInPlace ? 0 : args.batch * PixelsOf(args) * args.channels;
-    columns = deterministic ? wave * column_count : 0;
-    place_sums = channel_parts == 1
-                     ? 0
-                     : channel_parts * rows * args.offset_groups * taps * 3;
-    filter_sums = row_parts == 1 ? 0 : row_parts * filters;
-    bias_sums = bias_parts * args.out_channels;
-  }
-};
-
-// Arrays in scratch memory; null if the plan has none.
-template <typename T>
-struct Memory {
-  Accumulator<T>*feature_sums, *columns, *place_sums, *filter_sums, *bias_sums;
-  int64_t bytes;
-
-  Memory(const Plan<T>& plan, void* base) {
-    ScratchLayout layout(base);
-    layout.Reserve(&feature_sums, plan.feature_sums);
-    layout.Reserve(&columns, plan.columns);
-    layout.Reserve(&place_sums, plan.place_sums);
-    layout.Reserve(&filter_sums, plan.filter_sums);
-    layout.Reserve(&bias_sums, plan.bias_sums);
-    bytes = layout.bytes();
-  }
-};
 
 // Where a gradient to columns goes: its tap, in shared memory.
 template <typename C>
@@ -121,7 +61,7 @@ struct ColumnOutputs {
 template <typename T, bool kPacked, typename C = Accumulator<T>>
 __global__ void __launch_bounds__(kThreads, 2)
     GradToColumns(const __grid_constant__ DeformConvGradArgs<T> args,
-                  const __grid_constant__ Plan<T> plan,
+                  const __grid_constant__ GradPlan<T> plan,
                   const __grid_constant__ ColumnOutputs<C> to) {
   constexpr int kLines = TileSize<T>::kLines, kDepth = TileSize<T>::kDepth;
   constexpr int kPack = kPackSize<T>, kColumns = kPackSize<C>;
@@ -162,7 +102,7 @@ __global__ void __launch_bounds__(kThreads, 2)
           column_tap.y_fraction = tap.cell.y_fraction;
           column_tap.x_fraction = tap.cell.x_fraction;
           column_tap.mask = tap.mask;
-          column_tap.pixel = place.image * PixelsOf(args) +
+          column_tap.pixel = place.image * args.Pixels() +
                              CornerPixel(tap.cell, 0, args.width);
 #pragma unroll
           for (int i = 0; i < 4; ++i) {
@@ -315,15 +255,15 @@ constexpr int kOwners = kThreads / kTileChannels;
 template <typename T, typename C = Accumulator<T>>
 __global__ void __launch_bounds__(kThreads)
     SumColumns(const __grid_constant__ DeformConvGradArgs<T> args,
-               const __grid_constant__ Plan<T> plan, int64_t begin, int64_t end,
-               int64_t blocks, const C* columns, C* d_features) {
+               const __grid_constant__ GradPlan<T> plan, int64_t begin,
+               int64_t end, int64_t blocks, const C* columns, C* d_features) {
   __shared__ C sums[kTilePixels][kTileChannels];
   __shared__ int16_t tile_pixel[kThreads][4];  // -1: not in this tile
   __shared__ C scale[kThreads][4];
   const int64_t of_offsets = args.channels / args.offset_groups;
   const int64_t chunks = DivideUp(of_offsets, kTileChannels);
-  const int64_t tiles = DivideUp(PixelsOf(args), kTilePixels);
-  const int64_t taps = TapsOf(args);
+  const int64_t tiles = DivideUp(args.Pixels(), kTilePixels);
+  const int64_t taps = args.Taps();
   // Threads of one channel own the pixels that are equal modulo kOwners.
   const int owner = threadIdx.x / kTileChannels;
   const int channel = threadIdx.x % kTileChannels;
@@ -336,7 +276,7 @@ __global__ void __launch_bounds__(kThreads)
         block / chunks / args.offset_groups % tiles * kTilePixels;
     const int64_t image = block / chunks / args.offset_groups / tiles;
     for (int i = owner; i < kTilePixels; i += kOwners) sums[i][channel] = 0;
-    int64_t item = image * OutputsOf(args), last = item + OutputsOf(args);
+    int64_t item = image * args.Outputs(), last = item + args.Outputs();
     item = (item > begin ? item : begin) * taps;
     last = (last < end ? last : end) * taps;
     for (; item < last; item += kThreads) {
@@ -374,192 +314,22 @@ __global__ void __launch_bounds__(kThreads)
       __syncthreads();
     }
     for (int i = owner; has_channel && i < kTilePixels; i += kOwners) {
-      if (first + i >= PixelsOf(args)) break;
-      d_features[(image * PixelsOf(args) + first + i) * args.channels + c] +=
+      if (first + i >= args.Pixels()) break;
+      d_features[(image * args.Pixels() + first + i) * args.channels + c] +=
           sums[i][channel];
     }
   }
 }
 
-// A block has a tile of columns, one of output channels and a part of the
-// outputs; writes sums [parts, depth, out_channels], or the gradient if there
-// is one part.
-template <typename T, bool kPacked, typename C = Accumulator<T>>
-__global__ void __launch_bounds__(kThreads, 2)
-    GradToFilters(const __grid_constant__ DeformConvGradArgs<T> args,
-                  const __grid_constant__ Plan<T> plan, C* sums) {
-  constexpr int kLines = TileSize<T>::kLines, kDepth = TileSize<T>::kDepth;
-  constexpr int kPack = kPackSize<T>;
-  __shared__ SharedTaps<C> taps;
-  __shared__ Operand<T, Along::kLines> a[2], b[2];
-  // The thread's pack of both factors.
-  const int row = threadIdx.x / (kLines / kPack);
-  const int column = threadIdx.x % (kLines / kPack) * kPack;
-  AsyncCopies copies;
-  const int64_t tiles = plan.down * plan.across * args.groups;
-  const int64_t blocks = tiles * plan.row_parts;
-  for (int64_t block = blockIdx.x; block < blocks; block += gridDim.x) {
-    const int first_o = static_cast<int>(block % plan.across) * kLines;
-    const int first_k =
-        static_cast<int>(block / plan.across % plan.down) * kLines;
-    const int group =
-        static_cast<int>(block / plan.across / plan.down % args.groups);
-    const int64_t part = block / tiles;
-    const int64_t begin = plan.rows * part / plan.row_parts;
-    const int64_t end = plan.rows * (part + 1) / plan.row_parts;
-
-    // The taps of several steps' outputs are found at once: those of an output
-    // are its segments in this tile.
-    const int last_k =
-        first_k + kLines < plan.depth ? first_k + kLines : plan.depth;
-    const int segments =
-        (last_k - 1) / plan.segment - first_k / plan.segment + 1;
-    const int rows_at_once =
-        kPacked ? kLines / kPack / segments * kDepth : kDepth;
-    const bool has_columns = first_k + column < plan.depth;
-    const Segment segment = SegmentOf(plan, group, first_k + column);
-    const int slot = segment.end / plan.segment - 1 - first_k / plan.segment;
-    const T* const d_outputs =
-        args.d_output + group * plan.out_of_group + first_o + column;
-    Word<T, kPack> corners[4];
-    int64_t first = begin - rows_at_once;  // whose taps are there
-    int slot_of_step = 0;
-    // Starts filling a buffer, and loads the pixels of samples for it.
-    const auto load = [&](int64_t m, int buffer) {
-      Fill<kPacked>(&copies, &b[buffer], column, row,
-                    d_outputs + (m + row) * plan.out_channels,
-                    m + row < end ? plan.out_of_group - first_o - column : 0);
-      copies.Commit();
-      if constexpr (kPacked) {
-        if (m - first >= rows_at_once) {
-          first = m;
-          const int my_row = threadIdx.x / segments;
-          if (my_row < rows_at_once) {
-            taps.SetEmpty(threadIdx.x);
-            if (m + my_row < end) {
-              const OutputPlace place = PlaceOf(args, m + my_row);
-              const Segment found =
-                  SegmentOf(plan, group,
-                            (first_k / plan.segment + threadIdx.x % segments) *
-                                plan.segment);
-              taps.template Set<false>(
-                  args, threadIdx.x, place.image,
-                  FindTap(args, plan, place, found.tap, found.offset_group));
-            }
-          }
-          __syncthreads();
-        }
-        if (has_columns) {
-          slot_of_step = static_cast<int>(m - first + row) * segments + slot;
-          taps.template Load<kPack>(args, plan, slot_of_step,
-                                    first_k + column + segment.shift, corners);
-        }
-      }
-    };
-    const auto store = [&](int64_t m, int buffer) {
-      Pack<T, kPack> sampled = {};
-      if constexpr (kPacked) {
-        if (has_columns) {
-          sampled = taps.template Sample<kPack, T>(slot_of_step, corners);
-        }
-      } else if (m + row < end) {
-        sampled = SampleEach<false>(args, plan, PlaceOf(args, m + row), group,
-                                    first_k + column, &taps);
-      }
-      a[buffer].Store(column, row, sampled);
-      copies.template Wait<0>();
-    };
-
-    TileProduct<T> product;
-    product.Clear();
-    __syncthreads();  // the last block's buffers and taps are read
-    load(begin, 0);
-    store(begin, 0);
-    __syncthreads();
-    int buffer = 0;
-    for (int64_t m = begin + kDepth; m < end; m += kDepth) {
-      load(m, buffer ^ 1);
-      product.Add(a[buffer], b[buffer]);
-      buffer ^= 1;
-      store(m, buffer);
-      __syncthreads();
-    }
-    product.Add(a[buffer], b[buffer]);
-
-    product.ForEachPack([&](int i, int j, const auto& values) {
-      constexpr int kColumns = TileProduct<T>::kColumns;
-      const int count = plan.out_of_group - first_o - j;
-      const int k = first_k + i;
-      if (k >= plan.depth || count <= 0) return;
-      const int channel = group * plan.out_of_group + first_o + j;
-      if (sums != nullptr) {
-        Pack<C, kColumns> pack;
-#pragma unroll
-        for (int n = 0; n < kColumns; ++n) pack.values[n] = values[n];
-        StoreSome<kPacked>(
-            pack, count,
-            sums + (part * plan.depth + k) * plan.out_channels + channel);
-        return;
-      }
-      Pack<T, kColumns> pack;
-#pragma unroll
-      for (int n = 0; n < kColumns; ++n) pack.values[n] = Narrow<T>(values[n]);
-      StoreSome<kPacked>(
-          pack, count,
-          args.d_filters + int64_t{k} * plan.out_channels + channel);
-    });
-  }
-}
-
-// A block has kTileChannels channels and a part of the rows, which kOwners
-// threads share.
-template <typename T, typename C = Accumulator<T>>
-__global__ void GradToBias(int64_t rows, int64_t channels, int64_t parts,
-                           const T* d_output, C* sums) {
-  __shared__ C partial[kOwners][kTileChannels];
-  const int share = threadIdx.x / kTileChannels;
-  const int column = threadIdx.x % kTileChannels;
-  const int64_t across = DivideUp(channels, kTileChannels);
-  for (int64_t block = blockIdx.x; block < across * parts; block += gridDim.x) {
-    const int64_t c = block % across * kTileChannels + column;
-    const int64_t part = block / across;
-    const int64_t end = rows * (part + 1) / parts;
-    C sum = 0;
-    for (int64_t m = rows * part / parts + share; c < channels && m < end;
-         m += kOwners) {
-      sum += Widen(d_output[m * channels + c]);
-    }
-    partial[share][column] = sum;
-    __syncthreads();
-    if (share == 0 && c < channels) {
-      for (int i = 1; i < kOwners; ++i) sum += partial[i][column];
-      sums[part * channels + c] = sum;
-    }
-    __syncthreads();
-  }
-}
-
-// Launches a kernel for packs, or for single values if they do not fit.
-template <typename T, typename Run>
-Error WithPacks(const DeformConvGradArgs<T>& args, const Sizes& sizes,
-                const Run& run) {
-  return WithWidestPack<T>(
-      [&](auto n) {
-        return FitsPacks<n>(sizes.segment, args.features, args.d_features) &&
-               FitsPacks<n>(sizes.out_of_group, args.filters, args.d_output,
-                            args.d_filters);
-      },
-      [&](auto n) { return run(std::bool_constant<(n > 1)>()); });
-}
-
 template <typename T, typename C = Accumulator<T>>
 Error ToFeaturesAndPlaces(const Gpu& gpu, const DeformConvGradArgs<T>& args,
-                          const Plan<T>& plan, const Memory<T>& memory) {
-  const int64_t size = args.batch * PixelsOf(args) * args.channels;
+                          const GradPlan<T>& plan,
+                          const GradMemory<T>& memory) {
+  const int64_t size = args.batch * args.Pixels() * args.channels;
   const int64_t places = plan.rows * args.offset_groups * plan.taps;
   ColumnOutputs<C> to = {};
-  to.sums = Plan<T>::kInPlace ? reinterpret_cast<C*>(args.d_features)
-                              : memory.feature_sums;
+  to.sums = GradPlan<T>::kInPlace ? reinterpret_cast<C*>(args.d_features)
+                                  : memory.feature_sums;
   to.columns = memory.columns;
   C* const parts = memory.place_sums;
   to.offsets = parts == nullptr ? args.d_offsets : parts;
@@ -579,8 +349,7 @@ Error ToFeaturesAndPlaces(const Gpu& gpu, const DeformConvGradArgs<T>& args,
     });
     if (error != nullptr || to.columns == nullptr) continue;
     const int64_t owners =
-        args.batch * DivideUp(PixelsOf(args), kTilePixels) *
-        args.offset_groups *
+        args.batch * DivideUp(args.Pixels(), kTilePixels) * args.offset_groups *
         DivideUp(args.channels / args.offset_groups, kTileChannels);
     error = Launch(gpu, GridSize(owners), kThreads, SumColumns<T>, args, plan,
                    to.begin, to.end, owners, static_cast<const C*>(to.columns),
@@ -594,41 +363,9 @@ Error ToFeaturesAndPlaces(const Gpu& gpu, const DeformConvGradArgs<T>& args,
     error = EnqueueSumParts(gpu, places, int64_t{plan.channel_parts},
                             static_cast<const C*>(to.mask), args.d_mask);
   }
-  if (error != nullptr || Plan<T>::kInPlace) return error;
+  if (error != nullptr || GradPlan<T>::kInPlace) return error;
   return EnqueueSumParts(gpu, size, 1, static_cast<const C*>(to.sums),
                          args.d_features);
-}
-
-template <typename T, typename C = Accumulator<T>>
-Error ToFilters(const Gpu& gpu, const DeformConvGradArgs<T>& args,
-                const Plan<T>& plan, const Memory<T>& memory) {
-  const int64_t filters = plan.depth * args.out_channels;
-  if (plan.rows == 0) {
-    return EnqueueZeros(gpu, args.d_filters, filters * sizeof(T));
-  }
-  C* const sums = memory.filter_sums;
-  const int64_t blocks = plan.down * plan.across * args.groups * plan.row_parts;
-  const Error error = WithPacks(args, plan, [&](auto packed) {
-    return Launch(gpu, GridSize(blocks), kThreads, GradToFilters<T, packed>,
-                  args, plan, sums);
-  });
-  if (error != nullptr || sums == nullptr) return error;
-  return EnqueueSumParts(gpu, filters, plan.row_parts,
-                         static_cast<const C*>(sums), args.d_filters);
-}
-
-template <typename T, typename C = Accumulator<T>>
-Error ToBias(const Gpu& gpu, const DeformConvGradArgs<T>& args,
-             const Plan<T>& plan, const Memory<T>& memory) {
-  C* const sums = memory.bias_sums;
-  const int64_t blocks =
-      DivideUp(args.out_channels, kTileChannels) * plan.bias_parts;
-  const Error error =
-      Launch(gpu, GridSize(blocks), kThreads, GradToBias<T>, plan.rows,
-             args.out_channels, plan.bias_parts, args.d_output, sums);
-  if (error != nullptr) return error;
-  return EnqueueSumParts(gpu, args.out_channels, plan.bias_parts,
-                         static_cast<const C*>(sums), args.d_bias);
 }
 
 }  // namespace
@@ -637,18 +374,18 @@ template <typename T>
 int64_t DeformConvGradScratchBytes(const DeformConvShape& args,
                                    bool deterministic) {
   if (!FitsInts(args)) return 0;
-  return Memory<T>(Plan<T>(args, deterministic), nullptr).bytes;
+  return GradMemory<T>(GradPlan<T>(args, deterministic), nullptr).bytes;
 }
 
 template <typename T>
 Error DeformConvGrad(const Gpu& gpu, const DeformConvGradArgs<T>& args) {
   if (!FitsInts(args)) return kTooLarge;
-  const Plan<T> plan(args, gpu.deterministic);
-  const Memory<T> memory(plan, gpu.scratch);
+  const GradPlan<T> plan(args, gpu.deterministic);
+  const GradMemory<T> memory(plan, gpu.scratch);
   Error error = ToFeaturesAndPlaces(gpu, args, plan, memory);
-  if (error == nullptr) error = ToFilters(gpu, args, plan, memory);
+  if (error == nullptr) error = EnqueueFilterGrad(gpu, args, plan, memory);
   if (error != nullptr || args.d_bias == nullptr) return error;
-  return ToBias(gpu, args, plan, memory);
+  return EnqueueBiasGrad(gpu, args, plan, memory);
 }
 
 #define TFO_INSTANTIATE(T) \

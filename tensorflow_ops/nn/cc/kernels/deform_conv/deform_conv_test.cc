@@ -52,12 +52,12 @@ Problem<T> MakeProblem(const DeformConvShape& args, bool has_mask,
   p.args = args;
   p.has_mask = has_mask;
   p.has_bias = has_bias;
-  const int64_t outputs = args.batch * OutputsOf(args);
-  const int64_t taps = outputs * TapsOf(args) * args.offset_groups;
-  p.features = Values<T>(args.batch * PixelsOf(args) * args.channels, 1, 1);
+  const int64_t outputs = args.batch * args.Outputs();
+  const int64_t taps = outputs * args.Taps() * args.offset_groups;
+  p.features = Values<T>(args.batch * args.Pixels() * args.channels, 1, 1);
   // Results below 1 are compared absolutely.
-  p.filters = Values<T>(DepthOf(args) * args.out_channels, 2,
-                        1 / std::sqrt(static_cast<float>(DepthOf(args) + 1)));
+  p.filters = Values<T>(args.Depth() * args.out_channels, 2,
+                        1 / std::sqrt(static_cast<float>(args.Depth() + 1)));
   p.offsets = Values<Accumulator<T>>(2 * taps, 3, 1.5f);
   // Some whole pixels, as when training starts.
   for (size_t i = 0; i < p.offsets.size(); i += 3) {
@@ -81,9 +81,9 @@ void AddTap(const Problem<T>& p, int64_t output, int64_t tap, int64_t group,
             bool round, Result* result) {
   using C = Accumulator<T>;
   const DeformConvShape& args = p.args;
-  const int64_t in_image = output % OutputsOf(args);
-  const int64_t image = output / OutputsOf(args);
-  const int64_t at = (output * args.offset_groups + group) * TapsOf(args) + tap;
+  const int64_t in_image = output % args.Outputs();
+  const int64_t image = output / args.Outputs();
+  const int64_t at = (output * args.offset_groups + group) * args.Taps() + tap;
   // Places are computed in C.
   const double y = C(in_image / args.out_width * args.stride_y - args.top +
                      tap / args.kernel_width * args.dilation_y) +
@@ -159,13 +159,13 @@ Result Reference(const Problem<T>& p, bool round_samples) {
   result.filters.assign(p.filters.size(), 0);
   result.mask.assign(p.mask.size(), 0);
   result.bias.assign(p.bias.size(), 0);
-  for (int64_t m = 0; m < args.batch * OutputsOf(args); ++m) {
+  for (int64_t m = 0; m < args.batch * args.Outputs(); ++m) {
     for (int64_t o = 0; o < args.out_channels; ++o) {
       const int64_t at = m * args.out_channels + o;
       if (p.has_bias) result.output[at] += Widen(p.bias[o]);
       result.bias[o] += Widen(p.d_output[at]);
     }
-    for (int64_t tap = 0; tap < TapsOf(args); ++tap) {
+    for (int64_t tap = 0; tap < args.Taps(); ++tap) {
       for (int64_t g = 0; g < args.offset_groups; ++g) {
         AddTap(p, m, tap, g, round_samples, &result);
       }
@@ -423,7 +423,7 @@ TFO_TEST(DeformConv, TilesMultiplyWhatFits) {
 // NaN, infinite and huge offsets.
 TFO_DEVICE_TEST(DeformConv, WildOffsetsStayOutside) {
   Problem<float> p = MakeProblem<float>(kGroups, true, true);
-  const int64_t per_output = 2 * TapsOf(p.args) * p.args.offset_groups;
+  const int64_t per_output = 2 * p.args.Taps() * p.args.offset_groups;
   const float wild[] = {NAN, INFINITY, -INFINITY, 1e10f, -3e38f, 3e38f};
   for (int i = 0; i < 6; ++i) p.offsets[(i + 1) * per_output + i] = wild[i];
   // The first offset group of one output: two of three groups' channels.

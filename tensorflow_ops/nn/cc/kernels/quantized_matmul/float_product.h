@@ -42,8 +42,8 @@ inline std::vector<float> SumsOfBlocks(const FloatProduct& p) {
 }
 
 // Unpacking, and multiply-adds of two vectors a cycle.
-inline double CyclesPerUnit(const FloatProduct& p) {
-  return static_cast<double>(p.weights.depth) * kUnit / 8 *
+inline double CyclesPerTask(const FloatProduct& p) {
+  return static_cast<double>(p.weights.depth) * kTaskColumns / 8 *
          (1 + static_cast<double>(p.rows) / 2);
 }
 
@@ -55,13 +55,13 @@ void MultiplyStrips(const Cpu& cpu, const FloatProduct& p, bool in_panels,
   const int64_t num_blocks = p.blocks.size();
   const std::vector<float> x_sums = SumsOfBlocks(p);
   const bool has_zero = HasRawZero(w);
-  const int64_t strip = in_panels ? kUnit : StripColumns(w, cpu);
-  const int64_t stride = strip + kUnit;  // room for whole vectors
+  const int64_t strip = in_panels ? kTaskColumns : StripColumns(w, cpu);
+  const int64_t stride = strip + kTaskColumns;  // room for whole vectors
   const int64_t tile_rows = in_panels ? kTileRows : kDirectRows;
   const int64_t word_columns = TFO_DISPATCH(WordColumns)(bytes.pairs);
   const auto body = [&](int64_t begin, int64_t end) {
     const Buffer<float> products(tile_rows * stride), zeros(strip),
-        panels(in_panels ? kBlockDepth * kUnit : 0),
+        panels(in_panels ? kBlockDepth * kTaskColumns : 0),
         tile(in_panels ? kTileRows * kGemmStride : 0);
     const Buffer<float> sums(p.rows * strip);
     for (int64_t n = begin * strip; n < std::min(end * strip, w.columns);
@@ -119,12 +119,14 @@ void MultiplyStrips(const Cpu& cpu, const FloatProduct& p, bool in_panels,
         }
       }
       for (int64_t m = 0; m < p.rows; ++m) {
+        ScaleByOneGroup(w, n, count, sums.data() + m * strip);
         finish(m, n, count, sums.data() + m * strip);
       }
     }
   };
   cpu.ParallelFor((w.columns + strip - 1) / strip,
-                  CyclesPerUnit(p) * static_cast<double>(strip) / kUnit, body);
+                  CyclesPerTask(p) * static_cast<double>(strip) / kTaskColumns,
+                  body);
 }
 
 // Arranged blocks of inputs, and their sums.
@@ -159,15 +161,15 @@ void MultiplyColumnPanels(const Cpu& cpu, const FloatProduct& p,
   const ArrangedInputs inputs(p, bytes.pairs);
   const int64_t panel = TFO_DISPATCH(PanelColumns<float>)();
   const auto body = [&](int64_t begin, int64_t end) {
-    const Buffer<float> unpacked(kBlockDepth * kUnit),
-        panels(kBlockDepth * kUnit), tile(kTileRows * kGemmStride),
-        products(kTileRows * kUnit);
-    const Buffer<float> sums(p.rows * kUnit);
-    float zeros[kUnit], scales[kUnit];
-    for (int64_t n = begin * kUnit; n < std::min(end * kUnit, w.columns);
-         n += kUnit) {
-      const int64_t count = std::min(kUnit, w.columns - n);
-      std::fill_n(sums.data(), p.rows * kUnit, 0.0f);
+    const Buffer<float> unpacked(kBlockDepth * kTaskColumns),
+        panels(kBlockDepth * kTaskColumns), tile(kTileRows * kGemmStride),
+        products(kTileRows * kTaskColumns);
+    const Buffer<float> sums(p.rows * kTaskColumns);
+    float zeros[kTaskColumns], scales[kTaskColumns];
+    for (int64_t n = begin * kTaskColumns;
+         n < std::min(end * kTaskColumns, w.columns); n += kTaskColumns) {
+      const int64_t count = std::min(kTaskColumns, w.columns - n);
+      std::fill_n(sums.data(), p.rows * kTaskColumns, 0.0f);
       for (int64_t b = 0; b < num_blocks; ++b) {
         const DepthBlock& block = p.blocks[b];
         int64_t depth = 0;
@@ -188,22 +190,24 @@ void MultiplyColumnPanels(const Cpu& cpu, const FloatProduct& p,
            rows, depth, tile.data());
           TFO_DISPATCH(MultiplyTile<float>)
           (tile.data(), rows, depth, panels.data(), RoundUp(count, panel),
-           false, products.data(), kUnit);
+           false, products.data(), kTaskColumns);
           for (int64_t i = 0; i < rows; ++i) {
             TFO_DISPATCH(AddProducts)
-            (products.data() + i * kUnit, zeros,
+            (products.data() + i * kTaskColumns, zeros,
              inputs.sums[(m + i) * num_blocks + b],
              w.groups > 1 ? scales : nullptr, count,
-             sums.data() + (m + i) * kUnit);
+             sums.data() + (m + i) * kTaskColumns);
           }
         }
       }
       for (int64_t m = 0; m < p.rows; ++m) {
-        finish(m, n, count, sums.data() + m * kUnit);
+        ScaleByOneGroup(w, n, count, sums.data() + m * kTaskColumns);
+        finish(m, n, count, sums.data() + m * kTaskColumns);
       }
     }
   };
-  cpu.ParallelFor((w.columns + kUnit - 1) / kUnit, CyclesPerUnit(p), body);
+  cpu.ParallelFor((w.columns + kTaskColumns - 1) / kTaskColumns,
+                  CyclesPerTask(p), body);
 }
 
 template <typename Finish>
@@ -223,15 +227,16 @@ void DotColumns(const Cpu& cpu, const FloatProduct& p, const Finish& finish) {
   }
   const bool has_zero = HasRawZero(w);
   const auto body = [&](int64_t begin, int64_t end) {
-    float sums[kDirectRows][kUnit];
-    for (int64_t n = begin * kUnit; n < std::min(end * kUnit, w.columns);
-         n += kUnit) {
-      const int64_t count = std::min(kUnit, w.columns - n);
+    float sums[kDirectRows][kTaskColumns];
+    for (int64_t n = begin * kTaskColumns;
+         n < std::min(end * kTaskColumns, w.columns); n += kTaskColumns) {
+      const int64_t count = std::min(kTaskColumns, w.columns - n);
       for (int64_t m = 0; m < p.rows; m += kDirectRows) {
         const int64_t rows = std::min(kDirectRows, p.rows - m);
         TFO_DISPATCH(DotStoredRows)
         (bytes, n, x.data() + m * stride, stride, rows, count, p.blocks.data(),
-         num_blocks, w.groups > 1 ? w.scale : nullptr, w.groups, *sums, kUnit);
+         num_blocks, w.groups > 1 ? w.scale : nullptr, w.groups, *sums,
+         kTaskColumns);
         for (int64_t i = 0; i < rows; ++i) {
           const float* const of_row = &x_sums[(m + i) * w.groups];
           if (has_zero && w.groups > 1) {
@@ -245,16 +250,17 @@ void DotColumns(const Cpu& cpu, const FloatProduct& p, const Finish& finish) {
               sums[i][j] -= RawZeroOf(w, 0, n + j) * of_row[0];
             }
           }
+          ScaleByOneGroup(w, n, count, sums[i]);
           finish(m + i, n, count, sums[i]);
         }
       }
     }
   };
-  cpu.ParallelFor((w.columns + kUnit - 1) / kUnit, CyclesPerUnit(p), body);
+  cpu.ParallelFor((w.columns + kTaskColumns - 1) / kTaskColumns,
+                  CyclesPerTask(p), body);
 }
 
-// Calls finish(m, n, count, sums) for parts of rows of x * W, without scales if
-// there is one group.
+// Calls finish(m, n, count, sums) for parts of rows of x * W.
 template <typename Finish>
 void MultiplyFloats(const Cpu& cpu, const FloatProduct& p,
                     const Finish& finish) {

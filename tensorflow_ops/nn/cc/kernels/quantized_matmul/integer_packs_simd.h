@@ -1,4 +1,5 @@
-// Packs of integers in vectors, and their products.
+// Packs of integers in vectors, and their products: shared by the loops of
+// integer_product_simd.h.
 #ifndef TENSORFLOW_OPS_NN_CC_KERNELS_QUANTIZED_MATMUL_INTEGER_PACKS_SIMD_H_
 #define TENSORFLOW_OPS_NN_CC_KERNELS_QUANTIZED_MATMUL_INTEGER_PACKS_SIMD_H_
 
@@ -224,6 +225,74 @@ TFO_INLINE V ZipHigh(V a, V b) {
 
 TFO_INLINE Bits32 LowNibbles(Bits32 v) { return v & 0x0F0F0F0Fu; }
 TFO_INLINE Bits32 HighNibbles(Bits32 v) { return LowNibbles(v >> 4); }
+
+// How far ahead loops prefetch: stored rows, and bytes of each.
+constexpr int kRowsAhead = 8, kBytesAhead = 128;
+
+// Prefetches kRows stored rows, kRowsAhead after those at `from`, which is in
+// column j. Rows may be pages apart, where processors do not prefetch.
+template <int kRows>
+TFO_INLINE void PrefetchRows(const int8_t* from, int64_t stride, int64_t j) {
+  if (j % 64 != 0) return;
+#pragma GCC unroll 4
+  for (int i = 0; i < kRows; ++i) {
+    __builtin_prefetch(from + (kRowsAhead + i) * stride);
+  }
+}
+
+// kCount rows of c += dot products of packs with columns. load(n, k, packs)
+// loads those of column n, from pack k on.
+template <IntegerLoop kLoop, int kCount, typename Load>
+TFO_INLINE void DotRows(const PackOf<kLoop>* a, int64_t a_stride, int64_t depth,
+                        int64_t columns, const Load& load, int32_t* c,
+                        int64_t c_stride) {
+  constexpr bool kNibbles = kLoop == IntegerLoop::kNibbles;
+  constexpr int kColumns = kCount <= 2 ? 4 : 2, kVectors = kNibbles ? 2 : 1;
+  for (int64_t j = 0; j < columns; j += kColumns) {
+    Bits32 sums[kCount][kColumns] = {};
+    for (int64_t k = 0; k < depth; k += kVectors * kFloats) {
+      IntVector w[kColumns][kVectors];
+#pragma GCC unroll 4
+      for (int n = 0; n < kColumns; ++n) {
+        // Columns beyond the last repeat it.
+        load(j + n < columns ? j + n : columns - 1, k, w[n]);
+      }
+#pragma GCC unroll 4
+      for (int i = 0; i < kCount; ++i) {
+        const PackOf<kLoop>* const from = a + i * a_stride + k;
+        const auto x = LoadAs<IntVector>(from);
+        if constexpr (kNibbles) {
+          const auto next = LoadAs<IntVector>(from + kFloats);
+#pragma GCC unroll 4
+          for (int n = 0; n < kColumns; ++n) {
+            sums[i][n] = MulAddNibbles(x, w[n][0], next, w[n][1], sums[i][n]);
+          }
+        } else {
+#pragma GCC unroll 4
+          for (int n = 0; n < kColumns; ++n) {
+            sums[i][n] = MulAddPacks<kLoop>(x, w[n][0], sums[i][n]);
+          }
+        }
+      }
+    }
+    for (int i = 0; i < kCount; ++i) {
+      int32_t* const to = c + i * c_stride + j;
+      for (int n = 0; n < kColumns && j + n < columns; ++n) {
+        to[n] = static_cast<int32_t>(static_cast<uint32_t>(to[n]) +
+                                     SumLanes(sums[i][n]));
+      }
+    }
+  }
+}
+
+// Calls run(Constant<count>, first) for parts of few rows.
+template <typename Run>
+TFO_INLINE void ForFewRows(int64_t rows, const Run& run) {
+  int64_t m = 0;
+  for (; m + 4 <= rows; m += 4) run(Constant<4>(), m);
+  for (; m + 2 <= rows; m += 2) run(Constant<2>(), m);
+  for (; m < rows; ++m) run(Constant<1>(), m);
+}
 
 }  // namespace TFO_CPU_NAMESPACE
 }  // namespace tfo

@@ -18,12 +18,12 @@
 namespace tfo {
 
 // Up to so many rows of inputs are multiplied with the weights where they lie.
-inline constexpr int64_t kFewRows = 8, kFewAlongRows = 16;
+inline constexpr int64_t kFewRows = 8, kFewTransposedRows = 16;
 // Parts of weights [depth, columns] are so many long pieces of rows, which may
 // be pages apart.
 inline constexpr int64_t kFewDepth = 32, kPanelDepth = 64;
 // Parts of few columns of [columns, depth] are so long.
-inline constexpr int64_t kAlongDepth = 4096;
+inline constexpr int64_t kTransposedDepth = 4096;
 
 template <typename C>
 struct IntegerProduct {
@@ -82,11 +82,11 @@ class IntegerWeights {
   IntegerWeights(const QuantizedWeights<C>& w, bool packed, int64_t columns,
                  int64_t depth)
       : bytes_(BytesOf(w)),
-        along_(w.transposed),
+        transposed_(w.transposed),
         packed_(packed),
         in_place_(packed || (w.pairs == NibblePairs::kNone && w.is_signed)),
-        stride_((along_ ? depth : columns) + kIntegerRoom),
-        copy_(((along_ ? columns : depth) + 4) * stride_) {}
+        stride_((transposed_ ? depth : columns) + kIntegerRoom),
+        copy_(((transposed_ ? columns : depth) + 4) * stride_) {}
 
   struct Part {
     const int8_t* data;
@@ -96,8 +96,9 @@ class IntegerWeights {
   // Where bytes hold pairs, k or n is even.
   template <int kNumbers>
   Part Read(int64_t k, int64_t depth, int64_t n, int64_t count) const {
-    int64_t row = along_ ? n : k, first = along_ ? k : n;
-    int64_t rows = along_ ? count : depth, length = along_ ? depth : count;
+    int64_t row = transposed_ ? n : k, first = transposed_ ? k : n;
+    int64_t rows = transposed_ ? count : depth,
+            length = transposed_ ? depth : count;
     if (packed_ && bytes_.pairs == StoredPairs::kAcross) {
       row /= 2;
       rows = DivideUp(rows, 2);
@@ -105,7 +106,7 @@ class IntegerWeights {
       first /= 2;
       length = DivideUp(length, 2);
     }
-    const int64_t last = row + (along_ ? rows : RoundUp(rows, 4)) - 1;
+    const int64_t last = row + (transposed_ ? rows : RoundUp(rows, 4)) - 1;
     if (in_place_ && last * bytes_.stride + first + length + kIntegerRoom <=
                          bytes_.end - bytes_.data) {
       return {reinterpret_cast<const int8_t*>(bytes_.data) +
@@ -126,7 +127,7 @@ class IntegerWeights {
 
  private:
   const StoredBytes bytes_;
-  const bool along_, packed_, in_place_;
+  const bool transposed_, packed_, in_place_;
   const int64_t stride_;
   const Buffer<int8_t> copy_;
 };
@@ -142,11 +143,11 @@ class IntegerPanels {
 
   // Adds the products of `depth` rows of `count` columns to rows of sums.
   void Multiply(const PackOf<kLoop>* x, int64_t x_stride, const int8_t* weights,
-                int64_t stride, bool along, int64_t depth, int64_t count,
+                int64_t stride, bool transposed, int64_t depth, int64_t count,
                 int32_t* sums, int64_t sums_stride) const {
     const int64_t packs = DivideUp(depth, kNumbersOf<kLoop>);
     TFO_DISPATCH(PackIntegerPanels<kLoop>)
-    (weights, stride, along, depth, count, panels_.data());
+    (weights, stride, transposed, depth, count, panels_.data());
     for (int64_t m = 0; m < rows_; m += kTileRows) {
       const int64_t rows = std::min(kTileRows, rows_ - m);
       for (int64_t i = 0; i < rows; ++i) {
@@ -174,7 +175,7 @@ class IntegerPanels {
 // Whether weights are multiplied where they lie.
 template <typename C>
 bool AreFew(const IntegerProduct<C>& p) {
-  return p.rows <= (p.weights.transposed ? kFewAlongRows : kFewRows);
+  return p.rows <= (p.weights.transposed ? kFewTransposedRows : kFewRows);
 }
 
 // Calls finish(m, n, count, sums) for parts of rows of x * W. With few rows,
@@ -186,12 +187,13 @@ void MultiplyPacks(const Cpu& cpu, const IntegerProduct<C>& p,
   constexpr bool kNibbles = kLoop == IntegerLoop::kNibbles;
   const QuantizedWeights<C>& w = p.weights;
   const StoredBytes bytes = BytesOf(w);
-  const bool along = w.transposed, few = AreFew(p);
-  const int64_t strip = along ? kUnit : StripColumns(w, cpu);
-  const int64_t step = along ? (few ? kAlongDepth : kGemmDepth * kNumbers)
-                             : (few ? kFewDepth : kPanelDepth);
+  const bool transposed = w.transposed, few = AreFew(p);
+  const int64_t strip = transposed ? kTaskColumns : StripColumns(w, cpu);
+  const int64_t step = transposed
+                           ? (few ? kTransposedDepth : kGemmDepth * kNumbers)
+                           : (few ? kFewDepth : kPanelDepth);
   const int64_t stride = strip + 16;  // not a power of two
-  const bool packed = kNibbles && few, ordered = !packed || along;
+  const bool packed = kNibbles && few, ordered = !packed || transposed;
   const PackedIntegers<kNumbers> inputs(
       cpu, p, !ordered && bytes.pairs == StoredPairs::kAcross);
   // Unsigned bytes are read less 128.
@@ -221,13 +223,13 @@ void MultiplyPacks(const Cpu& cpu, const IntegerProduct<C>& p,
               weights.template Read<kNumbers>(run.begin + k, depth, n, count);
           const PackOf<kLoop>* const x = of_run + k / kNumbers;
           if (!few) {
-            panels.Multiply(x, inputs.stride, data, data_stride, along, depth,
-                            count, integers.data(), stride);
+            panels.Multiply(x, inputs.stride, data, data_stride, transposed,
+                            depth, count, integers.data(), stride);
             continue;
           }
           const int64_t packs = DivideUp(depth, kNumbers);
           if constexpr (kNibbles) {
-            if (along) {
+            if (transposed) {
               TFO_DISPATCH(DotNibbles)
               (x, inputs.stride, p.rows, packs, data, data_stride,
                FlipOf(bytes), count, integers.data(), stride);
@@ -238,8 +240,8 @@ void MultiplyPacks(const Cpu& cpu, const IntegerProduct<C>& p,
             }
           } else {
             const auto multiply =
-                along ? TFO_DISPATCH(DotIntegers<kNumbers>)
-                      : TFO_DISPATCH(MultiplyFewIntegers<kNumbers>);
+                transposed ? TFO_DISPATCH(DotIntegers<kNumbers>)
+                           : TFO_DISPATCH(MultiplyFewIntegers<kNumbers>);
             multiply(x, inputs.stride, p.rows, packs, data, data_stride, count,
                      integers.data(), stride);
           }

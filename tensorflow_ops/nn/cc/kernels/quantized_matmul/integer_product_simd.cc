@@ -10,20 +10,6 @@ namespace tfo {
 namespace TFO_CPU_NAMESPACE {
 namespace {
 
-// How far ahead loops prefetch: stored rows, and bytes of each.
-constexpr int kRowsAhead = 8, kBytesAhead = 128;
-
-// Prefetches kRows stored rows, kRowsAhead after those at `from`, which is in
-// column j. Rows may be pages apart, where processors do not prefetch.
-template <int kRows>
-TFO_INLINE void PrefetchRows(const int8_t* from, int64_t stride, int64_t j) {
-  if (j % 64 != 0) return;
-#pragma GCC unroll 4
-  for (int i = 0; i < kRows; ++i) {
-    __builtin_prefetch(from + (kRowsAhead + i) * stride);
-  }
-}
-
 // kCount rows of c, two vectors wide.
 template <int kCount, IntegerLoop kLoop>
 TFO_INLINE void MultiplyRows(const PackOf<kLoop>* a, int64_t depth,
@@ -87,114 +73,6 @@ TFO_INLINE void SubtractBias(const PackOf<kLoop>* a, int64_t a_stride,
   }
 }
 
-// kCount rows of c += packs * four stored rows. Lanes of vectors have a byte of
-// each, in Zip's order; with kAlong, sums of low numbers come before those of
-// high ones.
-template <StoredPairs kPairs, int kCount>
-TFO_INLINE void MultiplyNibbleRows(const IntegerPack<4>* a, int64_t a_stride,
-                                   const int8_t* weights, int64_t stride,
-                                   uint8_t flip, int64_t columns, int32_t* c,
-                                   int64_t c_stride) {
-  constexpr bool kAlong = kPairs == StoredPairs::kAlong;
-  constexpr int kColumns = kVectorBytes * (kAlong ? 2 : 1);
-  constexpr int kPacks = kAlong ? 1 : 2;
-  IntVector x[kCount][kPacks];
-  for (int m = 0; m < kCount; ++m) {
-    for (int p = 0; p < kPacks; ++p) {
-      x[m][p] = BroadcastPack(a + m * a_stride + p);
-    }
-  }
-  for (int64_t j = 0; j < columns; j += kColumns, weights += kVectorBytes) {
-    PrefetchRows<4>(weights, stride, j / (kColumns / kVectorBytes));
-    Shorts pairs[2][2];
-#pragma GCC unroll 2
-    for (int i = 0; i < 2; ++i) {
-      const auto load = [&](int row) {
-        return LoadAs<WideBytes>(weights + row * stride) ^
-               static_cast<int8_t>(flip);
-      };
-      const WideBytes first = load(2 * i), second = load(2 * i + 1);
-      pairs[0][i] = reinterpret_cast<Shorts>(Zip(first, second));
-      pairs[1][i] = reinterpret_cast<Shorts>(ZipHigh(first, second));
-    }
-#pragma GCC unroll 4
-    for (int i = 0; i < 4; ++i) {
-      const Shorts* const p = pairs[i / 2];
-      const auto bytes = reinterpret_cast<Bits32>(
-          i % 2 == 0 ? Zip(p[0], p[1]) : ZipHigh(p[0], p[1]));
-      const auto low = reinterpret_cast<IntVector>(LowNibbles(bytes));
-      const auto high = reinterpret_cast<IntVector>(HighNibbles(bytes));
-#pragma GCC unroll 4
-      for (int m = 0; m < kCount; ++m) {
-        int32_t* const to = c + m * c_stride + j + i * (kColumns / 4);
-        const auto sum = LoadAs<Bits32>(to);
-        if constexpr (kAlong) {
-          StoreAs(AddNeighbors(MultiplyNibbles(x[m][0], low), sum), to);
-          StoreAs(AddNeighbors(MultiplyNibbles(x[m][0], high),
-                               LoadAs<Bits32>(to + kFloats)),
-                  to + kFloats);
-        } else {
-          StoreAs(MulAddNibbles(x[m][0], low, x[m][1], high, sum), to);
-        }
-      }
-    }
-  }
-}
-
-// kCount rows of c += dot products of packs with columns. load(n, k, packs)
-// loads those of column n, from pack k on.
-template <IntegerLoop kLoop, int kCount, typename Load>
-TFO_INLINE void DotRows(const PackOf<kLoop>* a, int64_t a_stride, int64_t depth,
-                        int64_t columns, const Load& load, int32_t* c,
-                        int64_t c_stride) {
-  constexpr bool kNibbles = kLoop == IntegerLoop::kNibbles;
-  constexpr int kColumns = kCount <= 2 ? 4 : 2, kVectors = kNibbles ? 2 : 1;
-  for (int64_t j = 0; j < columns; j += kColumns) {
-    Bits32 sums[kCount][kColumns] = {};
-    for (int64_t k = 0; k < depth; k += kVectors * kFloats) {
-      IntVector w[kColumns][kVectors];
-#pragma GCC unroll 4
-      for (int n = 0; n < kColumns; ++n) {
-        // Columns beyond the last repeat it.
-        load(j + n < columns ? j + n : columns - 1, k, w[n]);
-      }
-#pragma GCC unroll 4
-      for (int i = 0; i < kCount; ++i) {
-        const PackOf<kLoop>* const from = a + i * a_stride + k;
-        const auto x = LoadAs<IntVector>(from);
-        if constexpr (kNibbles) {
-          const auto next = LoadAs<IntVector>(from + kFloats);
-#pragma GCC unroll 4
-          for (int n = 0; n < kColumns; ++n) {
-            sums[i][n] = MulAddNibbles(x, w[n][0], next, w[n][1], sums[i][n]);
-          }
-        } else {
-#pragma GCC unroll 4
-          for (int n = 0; n < kColumns; ++n) {
-            sums[i][n] = MulAddPacks<kLoop>(x, w[n][0], sums[i][n]);
-          }
-        }
-      }
-    }
-    for (int i = 0; i < kCount; ++i) {
-      int32_t* const to = c + i * c_stride + j;
-      for (int n = 0; n < kColumns && j + n < columns; ++n) {
-        to[n] = static_cast<int32_t>(static_cast<uint32_t>(to[n]) +
-                                     SumLanes(sums[i][n]));
-      }
-    }
-  }
-}
-
-// Calls run(Constant<count>, first) for parts of few rows.
-template <typename Run>
-TFO_INLINE void ForFewRows(int64_t rows, const Run& run) {
-  int64_t m = 0;
-  for (; m + 4 <= rows; m += 4) run(Constant<4>(), m);
-  for (; m + 2 <= rows; m += 2) run(Constant<2>(), m);
-  for (; m < rows; ++m) run(Constant<1>(), m);
-}
-
 }  // namespace
 
 void UnpackIntegers(const StoredBytes& bytes, int64_t row, int64_t first,
@@ -241,12 +119,12 @@ void PackIntegers(const int8_t* x, int64_t depth, int64_t count, bool halves,
 }
 
 template <IntegerLoop kLoop>
-void PackIntegerPanels(const int8_t* weights, int64_t stride, bool along,
+void PackIntegerPanels(const int8_t* weights, int64_t stride, bool transposed,
                        int64_t depth, int64_t columns, PackOf<kLoop>* panels) {
   constexpr int kNumbers = kNumbersOf<kLoop>;
   constexpr int kColumns = 2 * kFloats;
   const int64_t packs = (depth + kNumbers - 1) / kNumbers;
-  for (int64_t k = 0; k < packs && !along; ++k) {
+  for (int64_t k = 0; k < packs && !transposed; ++k) {
     for (int64_t j = 0; j < columns; j += kColumns) {
       const int8_t* const from = weights + k * kNumbers * stride + j;
       PrefetchRows<kNumbers>(from, stride, j);
@@ -256,7 +134,7 @@ void PackIntegerPanels(const int8_t* weights, int64_t stride, bool along,
       StoreAs(v[1], panels + j * packs + k * kColumns + kFloats);
     }
   }
-  for (int64_t j = 0; j < columns && along; j += kFloats) {
+  for (int64_t j = 0; j < columns && transposed; j += kFloats) {
     PackOf<kLoop>* const panel =
         panels + j / kColumns * kColumns * packs + j % kColumns;
     for (int64_t k = 0; k < packs; k += kFloats) {
@@ -342,73 +220,6 @@ void DotIntegers(const IntegerPack<kNumbers>* a, int64_t a_stride, int64_t rows,
     DotRows<kLoop, decltype(count)::kValue>(a + m * a_stride, a_stride, depth,
                                             columns, load, c + m * c_stride,
                                             c_stride);
-  });
-}
-
-void MultiplyFewNibbles(const IntegerPack<4>* a, int64_t a_stride, int64_t rows,
-                        int64_t depth, const int8_t* weights, int64_t stride,
-                        uint8_t flip, StoredPairs pairs, int64_t columns,
-                        int32_t* c, int64_t c_stride) {
-  const auto multiply = [&](auto of_pairs) {
-    constexpr auto kPairs =
-        static_cast<StoredPairs>(decltype(of_pairs)::kValue);
-    constexpr int kPacks = kPairs == StoredPairs::kAlong ? 1 : 2;
-    for (int64_t k = 0; k < depth; k += kPacks, weights += 4 * stride) {
-      ForFewRows(rows, [&](auto count, int64_t m) {
-        MultiplyNibbleRows<kPairs, decltype(count)::kValue>(
-            a + m * a_stride + k, a_stride, weights, stride, flip, columns,
-            c + m * c_stride, c_stride);
-      });
-    }
-  };
-  if (pairs == StoredPairs::kAlong) {
-    multiply(Constant<static_cast<int>(StoredPairs::kAlong)>());
-  } else {
-    multiply(Constant<static_cast<int>(StoredPairs::kAcross)>());
-  }
-}
-
-void OrderIntegers(const int32_t* c, int64_t n, StoredPairs pairs,
-                   int32_t* to) {
-  typedef int32_t Quad __attribute__((vector_size(16)));
-  const bool along = pairs == StoredPairs::kAlong;
-  constexpr int kParts = kVectorBytes / 16;
-  const int columns = kVectorBytes * (along ? 2 : 1);
-  for (int64_t j = 0; j < n; j += columns, c += columns, to += columns) {
-    for (int i = 0; i < 4; ++i) {
-      for (int part = 0; part < kParts; ++part) {
-        const int32_t* const from = c + i * (columns / 4) + 4 * part;
-        int32_t* const at = to + (4 * part + i) * (along ? 8 : 4);
-        const auto low = LoadAs<Quad>(from);
-        if (along) {
-          const auto high = LoadAs<Quad>(from + kFloats);
-          StoreAs(InterleaveLow(low, high), at);
-          StoreAs(InterleaveHigh(low, high), at + 4);
-        } else {
-          StoreAs(low, at);
-        }
-      }
-    }
-  }
-}
-
-void DotNibbles(const IntegerPack<4>* a, int64_t a_stride, int64_t rows,
-                int64_t depth, const int8_t* weights, int64_t stride,
-                uint8_t flip, int64_t columns, int32_t* c, int64_t c_stride) {
-  const auto load = [&](int64_t n, int64_t k, IntVector* to) {
-    const int8_t* const from = weights + n * stride + 2 * k;
-    __builtin_prefetch(from + kBytesAhead);
-    const auto v = reinterpret_cast<Bits32>(LoadAs<WideBytes>(from) ^
-                                            static_cast<int8_t>(flip));
-    const auto low = reinterpret_cast<WideBytes>(LowNibbles(v));
-    const auto high = reinterpret_cast<WideBytes>(HighNibbles(v));
-    to[0] = reinterpret_cast<IntVector>(InterleaveLow(low, high));
-    to[1] = reinterpret_cast<IntVector>(InterleaveHigh(low, high));
-  };
-  ForFewRows(rows, [&](auto count, int64_t m) {
-    DotRows<IntegerLoop::kNibbles, decltype(count)::kValue>(
-        a + m * a_stride, a_stride, depth, columns, load, c + m * c_stride,
-        c_stride);
   });
 }
 

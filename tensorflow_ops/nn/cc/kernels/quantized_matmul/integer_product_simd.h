@@ -47,11 +47,11 @@ TFO_PER_CPU_LEVEL(
 
     // Writes weights as panels [ceil(columns / PanelColumns<float>())]
     // [ceil(depth / kNumbers)][PanelColumns<float>()]. They are
-    // [depth, columns], or with `along` [columns, depth], with rows of
+    // [depth, columns], or if `transposed` [columns, depth], with rows of
     // `stride`. Reads whole panels and packs, which x multiplies by 0.
     template <IntegerLoop kLoop>
-    void PackIntegerPanels(const int8_t* weights, int64_t stride, bool along,
-                           int64_t depth, int64_t columns,
+    void PackIntegerPanels(const int8_t* weights, int64_t stride,
+                           bool transposed, int64_t depth, int64_t columns,
                            PackOf<kLoop>* panels);
 
     // c [rows, columns] += a * b of `depth` packs. a has rows of kGemmStride

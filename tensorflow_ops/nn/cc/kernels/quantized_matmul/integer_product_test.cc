@@ -78,7 +78,7 @@ void CheckSizes() {
     // Few rows of x need pairs of the depth.
     const bool many = transposed && pairs == NibblePairs::kColumns;
     const auto check = [&](int64_t rows, int64_t depth, int64_t columns) {
-      if (many) rows += kFewAlongRows;
+      if (many) rows += kFewTransposedRows;
       Check<kLoop, Scope>(pairs, transposed, is_signed, rows, depth, columns);
     };
     for (const int64_t rows : {1, 2, 3, 7, 9, 17, 70}) check(rows, 67, 83);

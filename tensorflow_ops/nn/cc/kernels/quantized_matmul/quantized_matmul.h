@@ -43,7 +43,7 @@ struct QuantizedWeights {
   const C* float_zero;    // the same; null: 0
   // [depth], in [0, groups): null for groups of block_size, but for the last.
   const int32_t* group_of;
-  int64_t block_size;
+  int64_t block_size;  // of one group: the depth
 };
 
 template <typename T>

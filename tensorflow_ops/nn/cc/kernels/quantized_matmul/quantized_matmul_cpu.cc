@@ -21,14 +21,7 @@ template <typename C>
 class Unpacker {
  public:
   Unpacker(const QuantizedWeights<C>& weights, bool scaled)
-      : w_(weights), bytes_(BytesOf(weights)), scaled_(scaled) {
-    run_ends_.resize(w_.depth);
-    for (int64_t k = w_.depth - 1; k >= 0; --k) {
-      run_ends_[k] = k + 1 < w_.depth && GroupOf(w_, k) == GroupOf(w_, k + 1)
-                         ? run_ends_[k + 1]
-                         : k + 1;
-    }
-  }
+      : w_(weights), bytes_(BytesOf(weights)), scaled_(scaled) {}
 
   // Stored rows [row, row + rows), values [first, first + count) of each, count
   // <= kGemmDepth. A row begins row_stride after the last, and its panels of
@@ -44,7 +37,7 @@ class Unpacker {
       const C* scale = scaled_ ? scales : nullptr;
       if (w_.transposed) {
         for (int64_t k = first; k < first + count;) {
-          const int64_t end = std::min(run_ends_[k], first + count);
+          const int64_t end = RunEnd(w_, k, first + count);
           const int64_t group = GroupOf(w_, k);
           std::fill(zeros + (k - first), zeros + (end - first),
                     RawZeroOf(w_, group, i));
@@ -73,7 +66,6 @@ class Unpacker {
   const QuantizedWeights<C> w_;
   const StoredBytes bytes_;
   const bool scaled_;
-  std::vector<int64_t> run_ends_;
 };
 
 // A product of a [rows, depth] with W or its transpose [depth, columns].
@@ -89,14 +81,15 @@ void MultiplyPanels(const Cpu& cpu, const PanelProduct& p,
                     const Finish& finish) {
   const int64_t panel = TFO_DISPATCH(PanelColumns<C>)();
   const auto body = [&](int64_t begin, int64_t end) {
-    const Buffer<C> panels(kGemmDepth * kUnit), unpacked(kGemmDepth * kUnit),
-        tile(kTileRows * kGemmStride), sums(p.rows * kUnit);
-    std::fill_n(panels.data(), kGemmDepth * kUnit, C{0});
-    for (int64_t n = begin * kUnit; n < std::min(end * kUnit, p.columns);
-         n += kUnit) {
-      const int64_t count = std::min(kUnit, p.columns - n);
+    const Buffer<C> panels(kGemmDepth * kTaskColumns),
+        unpacked(kGemmDepth * kTaskColumns), tile(kTileRows * kGemmStride),
+        sums(p.rows * kTaskColumns);
+    std::fill_n(panels.data(), kGemmDepth * kTaskColumns, C{0});
+    for (int64_t n = begin * kTaskColumns;
+         n < std::min(end * kTaskColumns, p.columns); n += kTaskColumns) {
+      const int64_t count = std::min(kTaskColumns, p.columns - n);
       const int64_t padded = RoundUp(count, panel);
-      std::fill_n(sums.data(), p.rows * kUnit, C{0});
+      std::fill_n(sums.data(), p.rows * kTaskColumns, C{0});
       for (int64_t k = 0; k < p.depth; k += kGemmDepth) {
         const int64_t depth = std::min(kGemmDepth, p.depth - k);
         if (p.rows_are_depth) {
@@ -114,18 +107,18 @@ void MultiplyPanels(const Cpu& cpu, const PanelProduct& p,
           (a + m * p.depth + k, p.depth, rows, depth, tile.data());
           TFO_DISPATCH(MultiplyTile<C>)
           (tile.data(), rows, depth, panels.data(), padded, true,
-           sums.data() + m * kUnit, kUnit);
+           sums.data() + m * kTaskColumns, kTaskColumns);
         }
       }
       for (int64_t m = 0; m < p.rows; ++m) {
-        finish(m, n, count, sums.data() + m * kUnit);
+        finish(m, n, count, sums.data() + m * kTaskColumns);
       }
     }
   };
   // Multiply-adds of two vectors a cycle, and unpacking.
-  const double cycles = static_cast<double>(p.depth) * kUnit *
+  const double cycles = static_cast<double>(p.depth) * kTaskColumns *
                         (static_cast<double>(p.rows) / 16 + 2);
-  cpu.ParallelFor((p.columns + kUnit - 1) / kUnit, cycles, body);
+  cpu.ParallelFor((p.columns + kTaskColumns - 1) / kTaskColumns, cycles, body);
 }
 
 // Rounds a row to integers between -127 and 127, and returns the factor that
@@ -171,8 +164,7 @@ void QuantizeRows(const Cpu& cpu, const T* inputs, int64_t rows, int64_t depth,
 template <typename T>
 Error QuantizedMatmul(const Cpu& cpu, const QuantizedMatmulArgs<T>& args) {
   using C = Accumulator<T>;
-  const Grouped<C> grouped(args.weights);
-  const QuantizedWeights<C>& w = grouped.weights();
+  const QuantizedWeights<C>& w = args.weights;
   const bool quantize = args.quantize_inputs;
   constexpr bool kFloatSums = std::is_same_v<C, float>;
   std::vector<DepthBlock> blocks;
@@ -194,14 +186,11 @@ Error QuantizedMatmul(const Cpu& cpu, const QuantizedMatmulArgs<T>& args) {
   for (int64_t first = 0; first < args.rows; first += chunk) {
     const int64_t rows = std::min(chunk, args.rows - first);
     const T* const inputs = args.inputs + first * w.depth;
-    // Sums lack the scales of a single group, except those of integers.
     const auto finish = [&](int64_t m, int64_t n, int64_t count,
                             const C* sums) {
       T* const to = args.outputs + (first + m) * w.columns + n;
       for (int64_t i = 0; i < count; ++i) {
-        C value = sums[i];
-        if (w.groups == 1 && !integers) value *= w.scale[n + i];
-        to[i] = Narrow<T>(value * factors[m]);
+        to[i] = Narrow<T>(sums[i] * factors[m]);
       }
     };
     if (integers) {
@@ -218,7 +207,10 @@ Error QuantizedMatmul(const Cpu& cpu, const QuantizedMatmulArgs<T>& args) {
         }
       }
       MultiplyPanels(cpu, {rows, w.depth, w.columns, !w.transposed}, unpacker,
-                     x, finish);
+                     x, [&](int64_t m, int64_t n, int64_t count, C* sums) {
+                       ScaleByOneGroup(w, n, count, sums);
+                       finish(m, n, count, sums);
+                     });
     };
     if (quantize) {
       QuantizeRows(cpu, inputs, rows, w.depth, factors.data(), widened.data());
@@ -240,8 +232,7 @@ template <typename T>
 Error QuantizedMatmulGrad(const Cpu& cpu,
                           const QuantizedMatmulGradArgs<T>& args) {
   using C = Accumulator<T>;
-  const Grouped<C> grouped(args.weights);
-  const QuantizedWeights<C>& w = grouped.weights();
+  const QuantizedWeights<C>& w = args.weights;
   const Unpacker<C> unpacker(w, true);
   for (int64_t first = 0; first < args.rows; first += kChunkRows) {
     const PanelProduct product{std::min(kChunkRows, args.rows - first),

@@ -45,9 +45,10 @@ class QuantizedMatmulOpBase : public OpKernel {
                            const Tensor& inputs,
                            QuantizedWeights<Accumulator<T>>* weights) const {
     const Tensor& scale = ctx->input(first + 1);
+    const int64_t depth = inputs.dim_size(inputs.dims() - 1);
     const int of_columns = scale.dims() == 2 && !transposed_ ? 1 : 0;
     *weights = {
-        inputs.dim_size(inputs.dims() - 1),
+        depth,
         scale.dim_size(of_columns),
         scale.dims() == 2 ? scale.dim_size(1 - of_columns) : 1,
         pairs_,
@@ -58,7 +59,7 @@ class QuantizedMatmulOpBase : public OpKernel {
         has_float_zero_ ? nullptr : OptionalData<uint8_t>(ctx, "zero"),
         has_float_zero_ ? OptionalData<Accumulator<T>>(ctx, "zero") : nullptr,
         OptionalData<int32_t>(ctx, "group_index"),
-        block_size_ > 0 ? block_size_ : int64_t{1} << 62};
+        block_size_ > 0 ? block_size_ : depth};
     if constexpr (std::is_same_v<Device, Cpu>) {
       if (weights->group_of == nullptr) return absl::OkStatus();
       for (int64_t k = 0; k < weights->depth; ++k) {

@@ -105,23 +105,6 @@ TFO_INLINE void ForConstants(const Body& body) {
   }
 }
 
-// Lane i of vector j moves to place i * kVectors + j of all lanes; kVectors is
-// a power of two. Transpose does so with as many vectors as lanes.
-template <int kVectors, typename V>
-TFO_INLINE void InterleaveAll(V* v) {
-#pragma GCC unroll 4
-  for (int step = 1; step < kVectors; step *= 2) {
-    V next[kVectors];
-#pragma GCC unroll 8
-    for (int i = 0; i < kVectors / 2; ++i) {
-      next[2 * i] = InterleaveLow(v[i], v[i + kVectors / 2]);
-      next[2 * i + 1] = InterleaveHigh(v[i], v[i + kVectors / 2]);
-    }
-#pragma GCC unroll 8
-    for (int i = 0; i < kVectors; ++i) v[i] = next[i];
-  }
-}
-
 // Vectors of sums that a vector of words has: of columns i, i + 8, ... or,
 // where neighbors are of the depth, of columns i, i + 4, ...
 template <StoredPairs kPairs>

@@ -1,4 +1,13 @@
 // What the products of quantized_matmul_cpu.cc share.
+//
+// clang-format off
+// Words:
+//   stored row   a row of the kernel as it lies, unpacked: a row of W or, if `transposed`, a column
+//   pairs        two numbers of 4 bits in a byte: neighbors kAlong a stored row, or kAcross two of them
+//   run, block   neighbors along the depth, of one group
+//   task         columns that a thread computes at a time; a strip, if many
+//   few          rows of inputs that meet the bytes where they lie, without panels (gemm_simd.h)
+// clang-format on
 #ifndef TENSORFLOW_OPS_NN_CC_KERNELS_QUANTIZED_MATMUL_STORED_WEIGHTS_H_
 #define TENSORFLOW_OPS_NN_CC_KERNELS_QUANTIZED_MATMUL_STORED_WEIGHTS_H_
 
@@ -13,11 +22,7 @@
 
 namespace tfo {
 
-// Columns of a unit of parallel work.
-inline constexpr int64_t kUnit = 128;
-// The most columns of rows [depth, columns] that are read at a time: rows may
-// be pages apart.
-inline constexpr int64_t kStrip = 4096;
+inline constexpr int64_t kTaskColumns = 128;
 // Rows of inputs for which panels are unpacked once, and of a tile.
 inline constexpr int64_t kChunkRows = 256, kTileRows = 64;
 
@@ -35,34 +40,32 @@ StoredBytes BytesOf(const QuantizedWeights<C>& w) {
   return {w.kernel, w.kernel + stored * stride, stride, pairs, w.is_signed};
 }
 
-// Weights with group_of, unless there is one group.
-template <typename C>
-class Grouped {
- public:
-  explicit Grouped(const QuantizedWeights<C>& weights) : weights_(weights) {
-    if (weights.groups <= 1 || weights.group_of != nullptr) return;
-    for (int64_t k = 0, group = 0; k < weights.depth; ++group) {
-      k += weights.block_size;
-      group_of_.resize(std::min(k, weights.depth), static_cast<int>(group));
-    }
-    weights_.group_of = group_of_.data();
-  }
-  Grouped(const Grouped&) = delete;
-  const QuantizedWeights<C>& weights() const { return weights_; }
-
- private:
-  QuantizedWeights<C> weights_;
-  std::vector<int32_t> group_of_;
-};
 template <typename C>
 int64_t GroupOf(const QuantizedWeights<C>& w, int64_t k) {
-  return w.groups > 1 ? w.group_of[k] : 0;
+  return w.group_of != nullptr ? w.group_of[k] : k / w.block_size;
+}
+// The end of the run of k's group, or `limit` if that comes first.
+template <typename C>
+int64_t RunEnd(const QuantizedWeights<C>& w, int64_t k, int64_t limit) {
+  if (w.group_of == nullptr) {
+    return std::min((k / w.block_size + 1) * w.block_size, limit);
+  }
+  int64_t end = k + 1;
+  while (end < limit && w.group_of[end] == w.group_of[k]) ++end;
+  return end;
 }
 
 // zero and scale [group, column] are at this place.
 template <typename C>
 int64_t PlaceOf(const QuantizedWeights<C>& w, int64_t group, int64_t column) {
   return w.transposed ? column * w.groups + group : group * w.columns + column;
+}
+// Multiplies the sums of columns from n on by the scales of a single group.
+template <typename C>
+void ScaleByOneGroup(const QuantizedWeights<C>& w, int64_t n, int64_t count,
+                     C* sums) {
+  if (w.groups != 1) return;
+  for (int64_t i = 0; i < count; ++i) sums[i] *= w.scale[n + i];
 }
 // The zeros that are bytes.
 template <typename C>
@@ -72,11 +75,13 @@ int IntegerZeroOf(const QuantizedWeights<C>& w, int64_t group, int64_t column) {
   return w.is_signed ? static_cast<int8_t>(z) : z;
 }
 
-// Columns of a strip: many, as far as all threads have work.
+// Columns of rows [depth, columns] that are read at a time: many, as far as all
+// threads have work, since rows may be pages apart.
 template <typename C>
 int64_t StripColumns(const QuantizedWeights<C>& w, const Cpu& cpu) {
-  return std::clamp(RoundUp(w.columns / (2 * cpu.num_threads), kUnit), kUnit,
-                    kStrip);
+  constexpr int64_t kMost = 4096;
+  return std::clamp(RoundUp(w.columns / (2 * cpu.num_threads), kTaskColumns),
+                    kTaskColumns, kMost);
 }
 
 // What raw numbers exceed q by (quantized_matmul_simd.h), and their zeros.
@@ -103,10 +108,8 @@ std::vector<DepthBlock> DepthBlocks(const QuantizedWeights<C>& w,
                                     int64_t most) {
   std::vector<DepthBlock> blocks;
   for (int64_t k = 0; k < w.depth;) {
-    const int64_t group = GroupOf(w, k);
-    int64_t end = k + 1;
-    while (end < w.depth && end - k < most && GroupOf(w, end) == group) ++end;
-    blocks.push_back({k, end - k, group});
+    const int64_t end = RunEnd(w, k, std::min(k + most, w.depth));
+    blocks.push_back({k, end - k, GroupOf(w, k)});
     if (w.pairs == NibblePairs::kDepth && end % 2 == 1 && end < w.depth) {
       return {};
     }

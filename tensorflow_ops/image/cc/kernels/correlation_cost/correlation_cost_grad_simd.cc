@@ -4,12 +4,80 @@
 #include <type_traits>
 #include <vector>
 
+#include "tensorflow_ops/core/cc/cpu_dispatch.h"
 #include "tensorflow_ops/image/cc/kernels/correlation_cost/correlation_cost.h"
-#include "tensorflow_ops/image/cc/kernels/correlation_cost/correlation_cost_simd.h"
-#include "tensorflow_ops/image/cc/kernels/correlation_cost/correlation_rows.h"
+#include "tensorflow_ops/image/cc/kernels/correlation_cost/correlation_rows_simd.h"
+#include "tensorflow_ops/image/cc/kernels/correlation_cost/correlation_steps_simd.h"
 
 namespace tfo {
+namespace TFO_CPU_NAMESPACE {
 namespace {
+
+// Vectors of positions, and channels at a time: their sums, and what is read
+// once for all, fit the registers.
+constexpr int kWide = kVectorBytes == 64 ? 2 : 1;
+constexpr int kChannels = kVectorBytes == 64 ? 12 : 10;
+
+template <int kCount, typename V>
+TFO_INLINE void AddToChannels(const PlaneRow<const V>& weights,
+                              const int64_t* weight_offsets,
+                              const PlaneRow<const V>& b,
+                              const int64_t* offsets, int64_t count,
+                              int64_t width, const PlaneRow<V>& sums) {
+  constexpr int kLanes = Lanes<V>::kCount;
+  for (int64_t x = 0; x < width; x += kWide * kLanes) {
+    Vector<V> sum[kCount][kWide];
+#pragma GCC unroll 12
+    for (int c = 0; c < kCount; ++c) {
+#pragma GCC unroll 2
+      for (int w = 0; w < kWide; ++w) {
+        sum[c][w] = Load(sums.data + c * sums.step + x + w * kLanes);
+      }
+    }
+    for (int64_t n = 0; n < count; ++n) {
+      const V* const from =
+          weights.data + n * weights.step + weight_offsets[n] + x;
+      const V* const from_b = b.data + offsets[n] + x;
+      Vector<V> weight[kWide];
+#pragma GCC unroll 2
+      for (int w = 0; w < kWide; ++w) weight[w] = Load(from + w * kLanes);
+#pragma GCC unroll 12
+      for (int c = 0; c < kCount; ++c) {
+#pragma GCC unroll 2
+        for (int w = 0; w < kWide; ++w) {
+          sum[c][w] = MulAdd(weight[w], Load(from_b + c * b.step + w * kLanes),
+                             sum[c][w]);
+        }
+      }
+    }
+#pragma GCC unroll 12
+    for (int c = 0; c < kCount; ++c) {
+#pragma GCC unroll 2
+      for (int w = 0; w < kWide; ++w) {
+        Store(sum[c][w], sums.data + c * sums.step + x + w * kLanes);
+      }
+    }
+  }
+}
+
+// sums(c, x) += sum over n of weights(n, x + weight_offsets[n]) * b(c, x +
+// offsets[n]), for c in [0, channels) and x in [0, width).
+template <typename V>
+void AddWeighted(const PlaneRow<const V>& weights,
+                 const int64_t* weight_offsets, const PlaneRow<const V>& b,
+                 const int64_t* offsets, int64_t count, int64_t channels,
+                 int64_t width, const PlaneRow<V>& sums) {
+  const int64_t groups = (channels + kChannels - 1) / kChannels;
+  for (int64_t g = 0, c = 0; g < groups; ++g) {
+    const int64_t some = (channels - c + groups - g - 1) / (groups - g);
+    WithCount<kChannels>(some, [&](auto constant) {
+      AddToChannels<decltype(constant)::kValue, V>(
+          weights, weight_offsets, {b.data + c * b.step, b.step}, offsets,
+          count, width, {sums.data + c * sums.step, sums.step});
+    });
+    c += some;
+  }
+}
 
 template <typename T>
 class GradBand {
@@ -58,18 +126,17 @@ class GradBand {
           weight_offsets_[dx + radius] = to_b_ ? x - step : x;
           offsets_[dx + radius] = to_b_ ? x - step : x + step;
         }
-        TFO_DISPATCH(AddWeighted<Sum>)
-        ({weights_.data(), weight_step_}, weight_offsets_.data(),
-         other_.Row(y2), offsets_.data(), args_.Side(), count, args_.width,
-         {&sums_[(y - y0) * row_step_], step_});
+        AddWeighted<Sum>({weights_.data(), weight_step_},
+                         weight_offsets_.data(), other_.Row(y2),
+                         offsets_.data(), args_.Side(), count, args_.width,
+                         {&sums_[(y - y0) * row_step_], step_});
       }
     }
     const ImageSteps steps = FeatureSteps(args_);
     for (int64_t y = y0; y < y1; ++y) {
-      TFO_DISPATCH(UnpackRow<T>)
-      ({&sums_[(y - y0) * row_step_], step_}, count, args_.width,
-       Sum(1) / static_cast<Sum>(args_.Terms()),
-       {gradient + y * steps.row + c, steps.pixel});
+      UnpackRow<T>({&sums_[(y - y0) * row_step_], step_}, count, args_.width,
+                   Sum(1) / static_cast<Sum>(args_.Terms()),
+                   {gradient + y * steps.row + c, steps.pixel});
     }
   }
 
@@ -90,9 +157,9 @@ class GradBand {
           d_costs + row * steps.row + (dy + radius) * args_.Side();
       if (args_.kernel_size == 1 && args_.stride_1 == 1) {
         // Positions outside of the windows are zero from the beginning.
-        TFO_DISPATCH(PackRow<T>)
-        ({from, steps.pixel}, args_.Side(), args_.OutputWidth(),
-         margin_ + args_.Border(), 1, 0, {weights_.data(), weight_step_});
+        PackRow<T>({from, steps.pixel}, args_.Side(), args_.OutputWidth(),
+                   margin_ + args_.Border(), 1, 0,
+                   {weights_.data(), weight_step_});
         ClearOutside();
         return true;
       }
@@ -139,83 +206,6 @@ class GradBand {
   const int64_t step_, row_step_;
   std::vector<Sum> sums_;  // [rows, channels, step]
   std::vector<int64_t> weight_offsets_, offsets_;
-};
-
-// Whether SumSteps computes the gradients, from the tensors as they are.
-bool HasSteps(const CorrelationSpec& args) {
-  return args.kernel_size == 1 && args.stride_1 == 1;
-}
-
-// The gradient to one of the maps for HasSteps. Row y of the gradient sums up
-// the other map's rows at all displacements, in order.
-template <typename V>
-class StepGradient {
- public:
-  StepGradient(const CorrelationSpec& args, bool to_b)
-      : args_(args),
-        to_b_(to_b),
-        shift_(args.padding - args.max_displacement),
-        begin_(args.width),
-        end_(args.width) {
-    const int64_t side = args.Side(), costs = args.Displacements();
-    layout_ = {args.width,
-               args.channels,
-               costs,
-               1 - (to_b ? args.stride_2 * costs : 0),
-               (to_b ? -args.stride_2 : args.stride_2) * args.channels,
-               begin_.data(),
-               end_.data()};
-    for (int64_t x = 0; x < args.width; ++x) {
-      const auto counts = [&](int64_t k) {
-        const int64_t from = Partner(x, k);
-        const int64_t cost = (to_b ? from : x) + shift_;
-        return from >= 0 && from < args.width && cost >= 0 &&
-               cost < args.OutputWidth();
-      };
-      int64_t k = 0;
-      while (k < side && !counts(k)) ++k;
-      begin_[x] = k;
-      while (k < side && counts(k)) ++k;
-      end_[x] = k;
-    }
-  }
-
-  // Row y of the gradient to an image. `rows` is scratch memory.
-  void Run(const V* d_costs, const V* other, int64_t y,
-           std::vector<StepRow>* rows, V* gradient) const {
-    rows->clear();
-    const int64_t side = args_.Side(), costs = args_.Displacements();
-    for (int64_t k = 0; k < side; ++k) {
-      const int64_t from = Partner(y, k);
-      const int64_t row = (to_b_ ? from : y) + shift_;
-      if (from < 0 || from >= args_.height || row < 0 ||
-          row >= args_.OutputHeight()) {
-        continue;
-      }
-      const int64_t first_cost =
-          shift_ + (to_b_ ? args_.Radius() * args_.stride_2 : 0);
-      rows->push_back(
-          {(row * args_.OutputWidth() + first_cost) * costs + k * side,
-           (from * args_.width + Partner(0, 0)) * args_.channels});
-    }
-    TFO_DISPATCH(SumSteps<V>)
-    (rows->data(), static_cast<int64_t>(rows->size()), layout_, d_costs, other,
-     V(1) / static_cast<V>(args_.Terms()),
-     gradient + y * args_.width * args_.channels);
-  }
-
- private:
-  // The other map's row or column at step k of a displacement.
-  int64_t Partner(int64_t at, int64_t k) const {
-    const int64_t d = (k - args_.Radius()) * args_.stride_2;
-    return to_b_ ? at - d : at + d;
-  }
-
-  const CorrelationSpec& args_;
-  const bool to_b_;
-  const int64_t shift_;  // from pixels to costs
-  std::vector<int64_t> begin_, end_;
-  StepLayout layout_;
 };
 
 }  // namespace
@@ -271,6 +261,9 @@ Error CorrelationCostGrad(const Cpu& cpu,
   return nullptr;
 }
 
-TFO_INSTANTIATE_ALGORITHM(CorrelationCostGrad, Cpu, CorrelationCostGradArgs);
+}  // namespace TFO_CPU_NAMESPACE
+
+TFO_INSTANTIATE_ALGORITHM_PER_LEVEL(CorrelationCostGrad,
+                                    CorrelationCostGradArgs);
 
 }  // namespace tfo
