@@ -81,10 +81,11 @@ def _results(call, tensors, rng):
 
 def _save(path, rounds, seed):
     digests = {}
-    for name, (call, _, dtypes, _) in CALLS.items():
+    for name, variant in CALLS.items():
+        call = variant.inputs
         groups = inputs.growable(call)
         for i in range(rounds):
-            for dtype in dtypes:
+            for dtype in variant.dtypes:
                 key = f"{name} {dtype} {i}"
                 rng = np.random.default_rng([seed, zlib.crc32(key.encode())])
                 tensors = call.cast(tf.as_dtype(dtype), _randomized(_grown(call, groups, rng), rng))
