@@ -1,3 +1,4 @@
+// Sums over label sequences on the CPU: likelihoods, gradients, marginals.
 #include <algorithm>
 
 #include "tensorflow_ops/core/cc/cpu_dispatch.h"
