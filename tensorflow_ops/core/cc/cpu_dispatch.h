@@ -74,7 +74,7 @@
   template Error TFO_CPU_NAMESPACE::Function(const Cpu&, const Args<T>&); \
   TFO_IF_NARROWEST_CPU_LEVEL(template <> __attribute__((visibility(       \
       "default"))) Error Function(const Cpu& cpu, const Args<T>& args) {  \
-    return TFO_DISPATCH(Function<T>)(cpu, args);                          \
+    return TFO_DISPATCH(Function(cpu, args));                             \
   })
 #ifdef TFO_NARROWEST_CPU_LEVEL
 #define TFO_IF_NARROWEST_CPU_LEVEL(...) __VA_ARGS__

@@ -12,12 +12,16 @@ namespace tfo {
 namespace TFO_CPU_NAMESPACE {
 
 template <typename V>
-using ScalarOf = decltype(V{}[0] + 0);
+static TFO_INLINE auto FirstLane(V v) {
+  if constexpr (std::is_arithmetic_v<V>) {
+    return v;
+  } else {
+    return v[0];
+  }
+}
 
 template <typename V>
-static TFO_INLINE ScalarOf<V> FirstLane(V v) {
-  return v[0];
-}
+using ScalarOf = decltype(FirstLane(V{}));
 
 // The greater of two; b if either is NaN.
 static inline FloatVector Max(FloatVector a, FloatVector b) {

@@ -1,5 +1,5 @@
 // Boxes as corners: formats, areas, intersections. Formulas (elementwise.h): V
-// is a vector in *_simd.cc files, else float or double, also in CUDA.
+// is float or double, also in CUDA, or in *_simd.cc files a vector.
 //
 // Nothing here adds an epsilon, and products are not fused with sums. So the
 // intersection of two identical boxes is exactly their area, and so is area +
@@ -11,6 +11,7 @@
 #define TENSORFLOW_OPS_DETECTION_CC_KERNELS_BOXES_BOX_H_
 
 #include <cmath>
+#include <type_traits>
 #include <utility>
 
 #include "tensorflow_ops/core/cc/elementwise.h"
@@ -117,14 +118,14 @@ TFO_FORMULA Hull<V> HullOf(const Box<V>& a, const Box<V>& b) {
 }
 
 // Returns whether the condition holds in all lanes.
-#ifdef TFO_CPU_NAMESPACE
 template <typename Mask>
 TFO_FORMULA bool InAllLanes(Mask condition) {
-  return !AnyLane(~condition);
+  if constexpr (std::is_integral_v<Mask>) {
+    return condition;
+  } else {
+    return !AnyLane(~condition);
+  }
 }
-#else
-TFO_FORMULA bool InAllLanes(bool condition) { return condition; }
-#endif
 
 // The sizes for which sums and quotients of areas have full precision, and the
 // powers of two that scale other sizes into this range.

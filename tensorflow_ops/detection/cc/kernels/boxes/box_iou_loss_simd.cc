@@ -1,6 +1,9 @@
-// box_iou_loss: a vector of pairs at a time.
+// box_iou_loss on the CPU: a vector of pairs at a time.
+#include <algorithm>
+
+#include "tensorflow_ops/core/cc/cpu_dispatch.h"
 #include "tensorflow_ops/core/cc/math_simd.h"
-#include "tensorflow_ops/detection/cc/kernels/boxes/box_iou_simd.h"
+#include "tensorflow_ops/detection/cc/kernels/boxes/box_iou.h"
 #include "tensorflow_ops/detection/cc/kernels/boxes/box_lanes_simd.h"
 
 namespace tfo {
@@ -27,56 +30,79 @@ TFO_INLINE BoxPair<V> GradOfLoss(const Box<V>& a, const Box<V>& b, V d_loss) {
   return GradOfMetric<kMetric>(Measure(a), Measure(b), angle, -d_loss);
 }
 
+// Calls whole(kMetric as a Constant, at) for vectors of pairs from pair `at`
+// on, and last(kMetric, at, n) for n pairs that fill less than one.
+template <typename C, typename Whole, typename Last>
+void ForPairs(const Cpu& cpu, const BoxIouLossSpec& spec, double cycles,
+              const Whole& whole, const Last& last) {
+  // Pairs of a task; a multiple of every vector's lanes.
+  constexpr int64_t kPairs = 512;
+  constexpr int kCount = Lanes<C>::kCount;
+  cpu.ParallelFor((spec.count + kPairs - 1) / kPairs, cycles * kPairs,
+                  [&](int64_t begin, int64_t end) {
+                    WithMetric(spec.metric, [&](auto metric) {
+                      const int64_t stop = std::min(end * kPairs, spec.count);
+                      int64_t at = begin * kPairs;
+                      for (; at + kCount <= stop; at += kCount) {
+                        whole(metric, at);
+                      }
+                      if (at < stop) last(metric, at, stop - at);
+                    });
+                  });
+}
+
 }  // namespace
 
 template <typename C>
-void IouLoss(const BoxPairs<C>& pairs, C* loss) {
-  constexpr int kCount = Lanes<C>::kCount;
-  const BoxPairs<C> p = pairs;  // a copy, which stores cannot change
-  WithMetric(p.metric, [&](auto constant) {
-    constexpr auto kMetric = static_cast<BoxMetric>(constant.kValue);
-    int64_t at = 0;
-    for (; at + kCount <= p.count; at += kCount) {
-      Store(LossOf<kMetric>(LoadBoxes(p.boxes1 + 4 * at, p.yxyx),
-                            LoadBoxes(p.boxes2 + 4 * at, p.yxyx)),
-            loss + at);
-    }
-    if (at == p.count) return;
-    const int64_t n = p.count - at;
-    StoreFirst(LossOf<kMetric>(LoadFirstBoxes(p.boxes1 + 4 * at, n, p.yxyx),
-                               LoadFirstBoxes(p.boxes2 + 4 * at, n, p.yxyx)),
-               loss + at, n);
-  });
+Error BoxIouLoss(const Cpu& cpu, const BoxIouLossArgs<C>& args) {
+  const BoxIouLossArgs<C> a = args;  // a copy, which stores cannot change
+  const bool yxyx = a.format == BoxFormat::kYxyx;
+  ForPairs<C>(
+      cpu, a, /*cycles=*/8,
+      [=](auto metric, int64_t at) {
+        constexpr auto kMetric = static_cast<BoxMetric>(metric.kValue);
+        Store(LossOf<kMetric>(LoadBoxes(a.boxes1 + 4 * at, yxyx),
+                              LoadBoxes(a.boxes2 + 4 * at, yxyx)),
+              a.loss + at);
+      },
+      [=](auto metric, int64_t at, int64_t n) {
+        constexpr auto kMetric = static_cast<BoxMetric>(metric.kValue);
+        StoreFirst(LossOf<kMetric>(LoadFirstBoxes(a.boxes1 + 4 * at, n, yxyx),
+                                   LoadFirstBoxes(a.boxes2 + 4 * at, n, yxyx)),
+                   a.loss + at, n);
+      });
+  return nullptr;
 }
 
 template <typename C>
-void IouLossGrad(const BoxPairs<C>& pairs, const C* d_loss, C* d_boxes1,
-                 C* d_boxes2) {
-  constexpr int kCount = Lanes<C>::kCount;
-  const BoxPairs<C> p = pairs;  // a copy, which stores cannot change
-  WithMetric(p.metric, [&](auto constant) {
-    constexpr auto kMetric = static_cast<BoxMetric>(constant.kValue);
-    int64_t at = 0;
-    for (; at + kCount <= p.count; at += kCount) {
-      const auto grad = GradOfLoss<kMetric>(
-          LoadBoxes(p.boxes1 + 4 * at, p.yxyx),
-          LoadBoxes(p.boxes2 + 4 * at, p.yxyx), Load(d_loss + at));
-      StoreBoxes(grad.a, p.yxyx, d_boxes1 + 4 * at);
-      StoreBoxes(grad.b, p.yxyx, d_boxes2 + 4 * at);
-    }
-    if (at == p.count) return;
-    const int64_t n = p.count - at;
-    const auto grad =
-        GradOfLoss<kMetric>(LoadFirstBoxes(p.boxes1 + 4 * at, n, p.yxyx),
-                            LoadFirstBoxes(p.boxes2 + 4 * at, n, p.yxyx),
-                            LoadFirst(d_loss + at, n));
-    StoreFirstBoxes(grad.a, n, p.yxyx, d_boxes1 + 4 * at);
-    StoreFirstBoxes(grad.b, n, p.yxyx, d_boxes2 + 4 * at);
-  });
+Error BoxIouLossGrad(const Cpu& cpu, const BoxIouLossGradArgs<C>& args) {
+  const BoxIouLossGradArgs<C> a = args;  // a copy, which stores cannot change
+  const bool yxyx = a.format == BoxFormat::kYxyx;
+  ForPairs<C>(
+      cpu, a, /*cycles=*/16,
+      [=](auto metric, int64_t at) {
+        constexpr auto kMetric = static_cast<BoxMetric>(metric.kValue);
+        const auto grad = GradOfLoss<kMetric>(
+            LoadBoxes(a.boxes1 + 4 * at, yxyx),
+            LoadBoxes(a.boxes2 + 4 * at, yxyx), Load(a.d_loss + at));
+        StoreBoxes(grad.a, yxyx, a.d_boxes1 + 4 * at);
+        StoreBoxes(grad.b, yxyx, a.d_boxes2 + 4 * at);
+      },
+      [=](auto metric, int64_t at, int64_t n) {
+        constexpr auto kMetric = static_cast<BoxMetric>(metric.kValue);
+        const auto grad =
+            GradOfLoss<kMetric>(LoadFirstBoxes(a.boxes1 + 4 * at, n, yxyx),
+                                LoadFirstBoxes(a.boxes2 + 4 * at, n, yxyx),
+                                LoadFirst(a.d_loss + at, n));
+        StoreFirstBoxes(grad.a, n, yxyx, a.d_boxes1 + 4 * at);
+        StoreFirstBoxes(grad.b, n, yxyx, a.d_boxes2 + 4 * at);
+      });
+  return nullptr;
 }
 
-TFO_INSTANTIATE_WIDE_FUNCTION(IouLoss);
-TFO_INSTANTIATE_WIDE_FUNCTION(IouLossGrad);
-
 }  // namespace TFO_CPU_NAMESPACE
+
+TFO_INSTANTIATE_WIDE_ALGORITHM_PER_LEVEL(BoxIouLoss, BoxIouLossArgs);
+TFO_INSTANTIATE_WIDE_ALGORITHM_PER_LEVEL(BoxIouLossGrad, BoxIouLossGradArgs);
+
 }  // namespace tfo

@@ -1,12 +1,35 @@
-// box_iou: a box of the rows with a vector of columns at a time.
-#include "tensorflow_ops/detection/cc/kernels/boxes/box_iou_simd.h"
+// box_iou on the CPU: a box of the rows with a vector of columns at a time.
+#include <algorithm>
 
+#include "tensorflow_ops/core/cc/cpu_dispatch.h"
 #include "tensorflow_ops/core/cc/math_simd.h"
+#include "tensorflow_ops/detection/cc/kernels/boxes/box_iou.h"
 #include "tensorflow_ops/detection/cc/kernels/boxes/box_lanes_simd.h"
+#include "tensorflow_ops/detection/cc/kernels/boxes/rotated_box.h"
 
 namespace tfo {
 namespace TFO_CPU_NAMESPACE {
 namespace {
+
+// The most boxes in a tile of pairs: of boxes1 and of boxes2.
+constexpr int64_t kTileRows = 64, kTileColumns = 512;
+
+// Boxes [count, 4].
+template <typename C>
+struct BoxRange {
+  const C* boxes;
+  int64_t count;
+};
+
+// Pairs of two ranges; element (row, column) of a matrix of pairs is at row *
+// stride + column.
+template <typename C>
+struct BoxTile {
+  BoxMetric metric;
+  bool yxyx;
+  BoxRange<C> rows, columns;
+  int64_t stride;
+};
 
 template <typename C>
 using VectorOf = typename Lanes<C>::Vector;
@@ -106,8 +129,7 @@ TFO_INLINE bool IsZero(V d) {
   return InAllLanes(d == V{});
 }
 
-}  // namespace
-
+// Writes the metrics of a tile, past the caches if `streams`.
 template <typename C>
 void IouOfTile(const BoxTile<C>& tile, bool streams, C* iou) {
   constexpr int kCount = Lanes<C>::kCount;
@@ -157,6 +179,8 @@ void IouOfTile(const BoxTile<C>& tile, bool streams, C* iou) {
   });
 }
 
+// Writes the gradient to at most kTileRows rows, summed over any number of
+// columns.
 template <typename C>
 void IouGradToRows(const BoxTile<C>& tile, const C* d_iou, C* d_boxes) {
   constexpr int kCount = Lanes<C>::kCount;
@@ -194,6 +218,8 @@ void IouGradToRows(const BoxTile<C>& tile, const C* d_iou, C* d_boxes) {
   });
 }
 
+// Writes the gradient to at most kTileColumns columns, summed over any number
+// of rows.
 template <typename C>
 void IouGradToColumns(const BoxTile<C>& tile, const C* d_iou, C* d_boxes) {
   constexpr int kCount = Lanes<C>::kCount;
@@ -230,9 +256,135 @@ void IouGradToColumns(const BoxTile<C>& tile, const C* d_iou, C* d_boxes) {
   });
 }
 
-TFO_INSTANTIATE_WIDE_FUNCTION(IouOfTile);
-TFO_INSTANTIATE_WIDE_FUNCTION(IouGradToRows);
-TFO_INSTANTIATE_WIDE_FUNCTION(IouGradToColumns);
+// Cycles of a pair in a vector of 8: the metric, and its gradient.
+constexpr double kIouCycles = 2, kGradCycles = 16, kRotatedCycles = 40;
+
+// Rows of a matrix of pairs in groups, of all batches.
+struct GroupsOf {
+  int64_t per_batch, size, count;
+
+  GroupsOf(int64_t boxes, int64_t group_size)
+      : per_batch((boxes + group_size - 1) / group_size),
+        size(group_size),
+        count(boxes) {}
+  int64_t Batch(int64_t group) const { return group / per_batch; }
+  int64_t Begin(int64_t group) const { return group % per_batch * size; }
+  int64_t Size(int64_t group) const {
+    return std::min(size, count - Begin(group));
+  }
+};
+
+// Calls body(tile, iou) for tiles of all pairs and where to write their
+// metrics.
+template <typename C, typename Body>
+void ForTiles(const Cpu& cpu, const BoxIouArgs<C>& args, int64_t tile_rows,
+              int64_t tile_columns, double cycles, const Body& body) {
+  const int64_t size = BoxSize(args.format);
+  const bool yxyx = args.format == BoxFormat::kYxyx;
+  const GroupsOf rows(args.rows, tile_rows);
+  const GroupsOf columns(args.columns, tile_columns);
+  const int64_t pairs = args.batch * args.rows * args.columns;
+  const int64_t tiles = args.batch * rows.per_batch * columns.per_batch;
+  cpu.ParallelFor(
+      tiles, cycles * pairs / tiles, [&](int64_t begin, int64_t end) {
+        for (int64_t tile = begin; tile < end; ++tile) {
+          const int64_t group = tile / columns.per_batch;
+          const int64_t part = tile % columns.per_batch;
+          const int64_t row = rows.Batch(group) * args.rows + rows.Begin(group);
+          const int64_t column = columns.Begin(part);
+          const int64_t column_of_all =
+              rows.Batch(group) * args.columns + column;
+          const BoxTile<C> of_pairs = {
+              args.metric,
+              yxyx,
+              {args.boxes1 + size * row, rows.Size(group)},
+              {args.boxes2 + size * column_of_all, columns.Size(part)},
+              args.columns};
+          body(of_pairs, args.iou + row * args.columns + column);
+        }
+      });
+}
+
+constexpr int64_t kRotatedRows = 64, kRotatedColumns = 256;  // of a tile
+
+template <typename C>
+void RotatedIouOfTile(const BoxTile<C>& tile, C* iou) {
+  RotatedBox<C> columns[kRotatedColumns];
+  for (int64_t j = 0; j < tile.columns.count; ++j) {
+    columns[j] = ReadRotated(tile.columns.boxes + 5 * j);
+  }
+  for (int64_t i = 0; i < tile.rows.count; ++i) {
+    const auto row = ReadRotated(tile.rows.boxes + 5 * i);
+    for (int64_t j = 0; j < tile.columns.count; ++j) {
+      iou[i * tile.stride + j] = RotatedIou(row, columns[j]);
+    }
+  }
+}
+
+}  // namespace
+
+template <typename C>
+Error BoxIou(const Cpu& cpu, const BoxIouArgs<C>& args) {
+  const int64_t pairs = args.batch * args.rows * args.columns;
+  if (pairs == 0) return nullptr;
+  if (args.format == BoxFormat::kRotated) {
+    ForTiles(cpu, args, kRotatedRows, kRotatedColumns, kRotatedCycles,
+             RotatedIouOfTile<C>);
+    return nullptr;
+  }
+  const bool streams = pairs * int64_t{sizeof(C)} >= kStreamBytes;
+  ForTiles(
+      cpu, args, kTileRows, kTileColumns, kIouCycles,
+      [&](const BoxTile<C>& tile, C* iou) { IouOfTile(tile, streams, iou); });
+  return nullptr;
+}
+
+template <typename C>
+Error BoxIouGrad(const Cpu& cpu, const BoxIouGradArgs<C>& args) {
+  // A group's gradient is one thread's. Small groups, for many threads; columns
+  // in whole vectors.
+  const GroupsOf rows(args.rows, 8), columns(args.columns, 64);
+  const bool yxyx = args.format == BoxFormat::kYxyx;
+  const auto tile = [&](int64_t batch, int64_t row, int64_t num_rows,
+                        int64_t column, int64_t num_columns) {
+    return BoxTile<C>{
+        args.metric,
+        yxyx,
+        {args.boxes1 + 4 * (batch * args.rows + row), num_rows},
+        {args.boxes2 + 4 * (batch * args.columns + column), num_columns},
+        args.columns};
+  };
+  cpu.ParallelFor(
+      args.batch * rows.per_batch,
+      kGradCycles * std::min(rows.size, args.rows) * (args.columns + 1),
+      [&](int64_t begin, int64_t end) {
+        for (int64_t group = begin; group < end; ++group) {
+          const int64_t batch = rows.Batch(group), row = rows.Begin(group);
+          const int64_t first = batch * args.rows + row;
+          IouGradToRows(tile(batch, row, rows.Size(group), 0, args.columns),
+                        args.d_iou + first * args.columns,
+                        args.d_boxes1 + 4 * first);
+        }
+      });
+  cpu.ParallelFor(
+      args.batch * columns.per_batch,
+      kGradCycles * std::min(columns.size, args.columns) * (args.rows + 1),
+      [&](int64_t begin, int64_t end) {
+        for (int64_t group = begin; group < end; ++group) {
+          const int64_t batch = columns.Batch(group);
+          const int64_t column = columns.Begin(group);
+          IouGradToColumns(
+              tile(batch, 0, args.rows, column, columns.Size(group)),
+              args.d_iou + batch * args.rows * args.columns + column,
+              args.d_boxes2 + 4 * (batch * args.columns + column));
+        }
+      });
+  return nullptr;
+}
 
 }  // namespace TFO_CPU_NAMESPACE
+
+TFO_INSTANTIATE_WIDE_ALGORITHM_PER_LEVEL(BoxIou, BoxIouArgs);
+TFO_INSTANTIATE_WIDE_ALGORITHM_PER_LEVEL(BoxIouGrad, BoxIouGradArgs);
+
 }  // namespace tfo

@@ -215,7 +215,7 @@ Error Run(const Gpu& gpu, const MulticlassNmsArgs<T>& args) {
   const Error error = LaunchWithShared(gpu, GridSize(scratch.blocks), kThreads,
                                        kBytesOfTile<Ranked<ScoreKey<T>>>,
                                        SweepClasses<T, kRotated>, args, scratch,
-                                       KeyOfThreshold(args.score_threshold));
+                                       KeyOfScore(args.score_threshold));
   if (error != nullptr) return error;
   return Launch(gpu, GridSize(args.images), kThreads, MergeClasses<T, kRotated>,
                 args, scratch);

@@ -3,6 +3,8 @@
 #ifndef TENSORFLOW_OPS_DETECTION_CC_KERNELS_NMS_NMS_BOXES_H_
 #define TENSORFLOW_OPS_DETECTION_CC_KERNELS_NMS_NMS_BOXES_H_
 
+#include <cmath>
+#include <limits>
 #include <type_traits>
 
 #include "tensorflow_ops/detection/cc/kernels/boxes/box.h"
@@ -46,6 +48,21 @@ TFO_FORMULA bool CanOverlap(const RotatedBox<T>& box) {
 template <typename Compared, typename T>
 TFO_FORMULA bool CanSuppress(const Compared& box, T iou_threshold) {
   return CanOverlap(box) && iou_threshold < 1;  // no IoU is above 1
+}
+
+// A box that has this one inside, upright.
+template <typename T>
+TFO_FORMULA UprightBox<T> Around(const UprightBox<T>& box) {
+  return box;
+}
+// A square around the circle of the corners, with room for roundings.
+template <typename T>
+TFO_FORMULA UprightBox<T> Around(const RotatedBox<T>& box) {
+  constexpr T kRounding = 8 * std::numeric_limits<T>::epsilon();
+  const T cx = static_cast<T>(box.cx), cy = static_cast<T>(box.cy);
+  const T reach =
+      box.radius * (1 + T(1e-4)) + kRounding * (std::abs(cx) + std::abs(cy));
+  return {{cx - reach, cy - reach, cx + reach, cy + reach}, T(0)};
 }
 
 // Of boxes that can overlap.

@@ -206,7 +206,7 @@ Error Run(const Gpu& gpu, const NmsArgs<T>& args) {
   Error error = EnqueueZeros(gpu, args.count, sizeof(*args.count));
   if (error != nullptr || args.num_boxes == 0 || most == 0) return error;
   error = Launch(gpu, GridSize(scratch.num_items / kThreads), kThreads,
-                 MakeItems<T>, args, KeyOfThreshold(args.score_threshold),
+                 MakeItems<T>, args, KeyOfScore(args.score_threshold),
                  scratch.items, scratch.num_items);
   if (error != nullptr) return error;
   error = SortOnGpu<RanksBefore<Ranked<ScoreKey<T>>>>(gpu, scratch.items,

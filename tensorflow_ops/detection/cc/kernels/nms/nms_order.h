@@ -6,17 +6,32 @@
 
 #include <cstdint>
 #include <cstring>
+#include <limits>
 #include <type_traits>
 
 #include "tensorflow_ops/core/cc/float16.h"
 
 namespace tfo {
 
-// Descends as the score, a float or double, rises. 0 and -0 have the same key.
+// Rises with the score, whose bits are an Integer or a vector of them. 0 and -0
+// are equal; NaN is below all scores.
+template <typename Integer, typename Bits>
+TFO_HOST_DEVICE static inline Bits OrderOf(Bits score) {
+  constexpr int kSign = 8 * sizeof(Integer) - 1;
+  constexpr Integer kMagnitude = std::numeric_limits<Integer>::max();
+  constexpr Integer kInfinity = static_cast<Integer>(
+      sizeof(Integer) == 4 ? 0x7F800000 : 0x7FF0000000000000);
+  const Bits magnitude = score & kMagnitude;
+  const Bits is_negative = score >> kSign;  // -1 or 0
+  return magnitude > kInfinity ? Bits{} - kMagnitude - 1
+                               : (magnitude ^ is_negative) - is_negative;
+}
+
+// Falls as the score, a float or double, rises.
 template <typename T>
 using ScoreKey = std::conditional_t<sizeof(T) == 4, uint32_t, uint64_t>;
 
-// The key of NaN only.
+// The key of NaN only, so all scores are above a threshold of NaN.
 template <typename T>
 TFO_HOST_DEVICE constexpr ScoreKey<T> NoScore() {
   return static_cast<ScoreKey<T>>(-1);
@@ -24,21 +39,10 @@ TFO_HOST_DEVICE constexpr ScoreKey<T> NoScore() {
 
 template <typename T>
 TFO_HOST_DEVICE static inline ScoreKey<T> KeyOfScore(T score) {
-  using Key = ScoreKey<T>;
-  constexpr Key kSign = Key{1} << (8 * sizeof(Key) - 1);
-  constexpr Key kInfinity =
-      sizeof(Key) == 4 ? Key{0x7F800000} : static_cast<Key>(0x7FF0000000000000);
-  Key bits;
+  using Integer = std::make_signed_t<ScoreKey<T>>;
+  Integer bits;
   memcpy(&bits, &score, sizeof(bits));
-  const Key magnitude = bits & ~kSign;
-  if (magnitude > kInfinity) return NoScore<T>();
-  return bits > kSign ? bits : ~magnitude & ~kSign;
-}
-
-// Scores above the threshold have smaller keys; NaN: all scores have.
-template <typename T>
-TFO_HOST_DEVICE static inline ScoreKey<T> KeyOfThreshold(T threshold) {
-  return KeyOfScore(threshold);
+  return (NoScore<T>() >> 1) - static_cast<ScoreKey<T>>(OrderOf<Integer>(bits));
 }
 
 template <typename Key>

@@ -7,7 +7,6 @@
 #include <set>
 
 #include "tensorflow_ops/detection/cc/kernels/nms/nms_cells.h"
-#include "tensorflow_ops/detection/cc/kernels/nms/nms_kept.h"
 #include "tensorflow_ops/detection/cc/kernels/nms/nms_order.h"
 #include "tensorflow_ops/detection/cc/kernels/nms/nms_testing.h"
 
@@ -232,12 +231,15 @@ TFO_TEST(Nms, CpuBinsOnEitherAxis) {
     const NmsArgs<float> args = p.Args();
     std::vector<int32_t> order(args.num_boxes);
     std::iota(order.begin(), order.end(), 0);
-    const NmsCells<float> cells(args, order);
-    std::set<int64_t> used;
+    std::vector<scalar::UprightBox<float>> boxes;
     for (int32_t i : order) {
-      used.insert(
-          cells.CellOf(i, ReadCandidate(args.boxes, i, args.format).row));
+      boxes.push_back(
+          scalar::ReadCompared<float, false>(args.boxes, i, args.format));
     }
+    const scalar::NmsCells<float, false> cells(args.groups, args.iou_threshold,
+                                               order, boxes);
+    std::set<int64_t> used;
+    for (int32_t i : order) used.insert(cells.CellOf(i, boxes[i].corners));
     TFO_EXPECT(used.size() > 200);
   }
 }

@@ -1,13 +1,50 @@
-// Rows of tags as doubles, for crf_simd.cc and crf_plain_simd.cc. Only
-// *_simd.cc files include this header.
+// Rows of tags as doubles. Only *_simd.cc files include this header.
 #ifndef TENSORFLOW_OPS_NN_CC_KERNELS_CRF_CRF_ROWS_SIMD_H_
 #define TENSORFLOW_OPS_NN_CC_KERNELS_CRF_CRF_ROWS_SIMD_H_
 
+#include <cstdint>
+#include <limits>
+#include <memory>
+
 #include "tensorflow_ops/core/cc/math_simd.h"
+#include "tensorflow_ops/nn/cc/kernels/crf/crf.h"
+#include "tensorflow_ops/nn/cc/kernels/rows/reductions_simd.h"
 #include "tensorflow_ops/nn/cc/kernels/sequence_losses/halves_simd.h"
+#include "tensorflow_ops/nn/cc/kernels/sequence_losses/scaled_simd.h"
 
 namespace tfo {
 namespace TFO_CPU_NAMESPACE {
+
+using S = ScaledVector<double>;
+using V = DoubleVector;
+inline constexpr int kCount = S::kCount;
+inline constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+inline constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+// Values beyond its stride that a row needs while logits are widened into it.
+inline constexpr int64_t kRowGuard = 16;
+
+// The stride of rows of tags: a multiple of the doubles in the widest vector.
+inline int64_t StrideOf(int64_t tags) { return (tags + 7) / 8 * 8; }
+
+// Uninitialized doubles, aligned to the widest vector.
+class AlignedDoubles {
+ public:
+  explicit AlignedDoubles(int64_t n) : memory_(new double[n + 8]) {
+    const auto address = reinterpret_cast<uintptr_t>(memory_.get());
+    data_ = memory_.get() + (64 - address % 64) % 64 / sizeof(double);
+  }
+  double* get() const { return data_; }
+
+ private:
+  std::unique_ptr<double[]> memory_;
+  double* data_;
+};
+
+template <typename T>
+double CyclesOf(const CrfScores<T>& s) {
+  return s.frames * (s.tags * static_cast<double>(s.tags) / 4 + 200) + 500;
+}
 
 // Widens n values and pads them with -inf up to `stride` and to a multiple of
 // the lanes of T.

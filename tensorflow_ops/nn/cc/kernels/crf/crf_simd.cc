@@ -1,142 +1,185 @@
-#include "tensorflow_ops/nn/cc/kernels/crf/crf_simd.h"
+// Sums over label sequences on the CPU: likelihoods, gradients, marginals.
+#include <algorithm>
 
-#include "tensorflow_ops/nn/cc/kernels/crf/crf_rows_simd.h"
-#include "tensorflow_ops/nn/cc/kernels/rows/reductions_simd.h"
-#include "tensorflow_ops/nn/cc/kernels/sequence_losses/scaled_simd.h"
+#include "tensorflow_ops/core/cc/cpu_dispatch.h"
+#include "tensorflow_ops/nn/cc/kernels/crf/crf_exact_simd.h"
+#include "tensorflow_ops/nn/cc/kernels/crf/crf_plain_simd.h"
 
 namespace tfo {
 namespace TFO_CPU_NAMESPACE {
+namespace {
 
-using S = ScaledVector<double>;
-using V = DoubleVector;
-inline constexpr int kCount = S::kCount;
-
-template <typename Value>
-void CrfMatrices(const Value* transitions, double shift,
-                 const CrfMatrix& matrix, const CrfMatrix& transposed) {
-  const int64_t tags = matrix.tags, stride = matrix.stride;
-  for (int64_t i = 0; i < tags; ++i) {
-    double* const row = matrix.plain + i * stride;
-    for (int64_t j = 0; j < stride; ++j) {
-      row[j] = j < tags ? LoadOne(transitions + i * tags + j) - shift
-                        : -static_cast<double>(INFINITY);
-    }
-    S::I unused = {};
-    for (int64_t j = 0; j < stride; j += kCount) {
-      const S exact = ScaledExp(Load(row + j), unused).Normalized();
-      Store(Shares(exact, 1.0, 0), row + j);
-    }
-  }
-  for (int64_t i = 0; i < tags * stride; ++i) transposed.plain[i] = 0;
-  for (int64_t i = 0; i < tags; ++i) {
-    for (int64_t j = 0; j < tags; ++j) {
-      transposed.plain[j * stride + i] = matrix.plain[i * stride + j];
-    }
+// Calls body(example, t, label, label before) for the labels of an example.
+template <typename T, typename Body>
+void ForLabels(const CrfScores<T>& s, const IndexArray& labels, int64_t example,
+               const Body& body) {
+  int64_t before = 0;
+  for (int64_t t = 0; t < s.lengths[example]; ++t) {
+    const int64_t label = labels[example * s.frames + t];
+    body(t, label, before);
+    before = label;
   }
 }
+
+// The log likelihood of an example's labels, from log Z. Each frame's largest
+// logit and the largest transition are subtracted from score and log Z before
+// they are summed, so that a large offset of the scores does not cost accuracy.
+template <typename T>
+double LikelihoodOf(const CrfLikelihoodArgs<T>& args, const Matrices& matrices,
+                    int64_t example, double log, const double* largest) {
+  const CrfScores<T>& s = args.scores;
+  if (log == -kInfinity) return log;  // without any allowed sequence
+  double score = 0;
+  ForLabels(s, args.labels, example,
+            [&](int64_t t, int64_t label, int64_t from) {
+              const int64_t at = (example * s.frames + t) * s.tags + label;
+              score += Widen(s.logits[at]) - largest[t];
+              if (t > 0) {
+                const double transition = s.transitions[from * s.tags + label];
+                score += transition - matrices.range.largest;
+              }
+            });
+  const double result = score - log;
+  return result > 0 ? 0 : result;  // above by rounding
+}
+
+}  // namespace
 
 template <typename T>
-void CrfExactRow(const T* scores, double shift, int64_t n, Scaled<double>* to) {
-  for (int64_t i = 0; i < n; i += kCount) {
-    const int64_t count = n - i < kCount ? n - i : kCount;
-    V x = {};
-    for (int64_t k = 0; k < count; ++k) x[k] = LoadOne(scores + i + k) - shift;
-    S::I unused = {};
-    const S exact = ScaledExp(x, unused).Normalized();
-    for (int64_t k = 0; k < count; ++k) {
-      to[i + k] = {exact.mantissa[k], exact.exponent[k]};
-    }
-  }
-}
-
-double CrfLog(const Scaled<double>& number) {
-  return LogOfScaled(number.mantissa, number.exponent);
-}
-
-// to[j] = max_i (from[i] + transitions[i][j]); NaN is not above any score.
-static TFO_INLINE void BestSums(const double* transitions, const double* from,
-                                int64_t tags, int64_t stride, double* to) {
-  ForColumnGroups(stride, [&](auto vectors, int64_t at) {
-    constexpr int kVectors = decltype(vectors)::kValue;
-    V best[kVectors];
-#pragma GCC unroll 8
-    for (int k = 0; k < kVectors; ++k) best[k] = V{} - INFINITY;
-    for (int64_t i = 0; i < tags; ++i) {
-      const V way = Broadcast<V>(from[i]);
-      const double* const row = transitions + i * stride + at;
-#pragma GCC unroll 8
-      for (int k = 0; k < kVectors; ++k) {
-        best[k] = Max(way + Load(row + k * kCount), best[k]);
+Error RunCrf(const Cpu& cpu, const CrfLikelihoodArgs<T>& args) {
+  const CrfScores<T>& s = args.scores;
+  const Matrices matrices(s.transitions, s.tags);
+  cpu.ParallelFor(s.batch, CyclesOf(s), [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const auto finish = [&](double log, const double* largest) {
+        args.log_likelihood[i] = LikelihoodOf(args, matrices, i, log, largest);
+      };
+      double log;
+      PlainPaths<T> plain(s, matrices, i, /*keep_all_frames=*/false);
+      if (plain.Forward(&log)) {
+        finish(log, plain.largest());
+        continue;
       }
+      ExactPaths<T> exact(s, matrices, i, /*keep_all_frames=*/false);
+      log = exact.Forward();
+      finish(log, exact.largest());
     }
-#pragma GCC unroll 8
-    for (int k = 0; k < kVectors; ++k) Store(best[k], to + at + k * kCount);
   });
+  return nullptr;
+}
+
+namespace {
+
+// Writes the shares of an example. Adds those of transitions to factors (to be
+// multiplied with matrices.forward) or to sums, both [tags, stride], unless
+// they are null. Returns whether any sequence is possible.
+template <typename T, typename Out>
+bool RunBackward(const CrfScores<T>& s, const Matrices& matrices,
+                 int64_t example, const CrfShares<Out>& shares, double* factors,
+                 double* sums) {
+  double log;
+  PlainPaths<T> plain(s, matrices, example, /*keep_all_frames=*/true);
+  if (plain.Forward(&log) && plain.Backward(shares)) {
+    if (factors != nullptr) plain.AddPairs(factors);
+    return true;
+  }
+  const int64_t length = s.lengths[example], stride = matrices.forward.stride;
+  ExactPaths<T> exact(s, matrices, example, /*keep_all_frames=*/true);
+  log = exact.Forward();
+  if (log > -kInfinity) {
+    exact.Backward(shares, factors, sums);
+    return true;
+  }
+  std::fill_n(
+      shares.out, length * s.tags,
+      Narrow<Out>(static_cast<Accumulator<Out>>(log != log ? kNan : 0)));
+  if (log != log && length > 1 && sums != nullptr) {
+    std::fill_n(sums, s.tags * stride, kNan);
+  }
+  return false;
+}
+
+// The gradients of the examples [begin, end), in order.
+template <typename T>
+void RunGroup(const CrfLikelihoodGradArgs<T>& args, const Matrices& matrices,
+              int64_t begin, int64_t end, double* factors, double* sums) {
+  const CrfScores<T>& s = args.scores;
+  const int64_t stride = matrices.forward.stride;
+  for (int64_t i = begin; i < end; ++i) {
+    T* const d_logits = args.d_logits + i * s.frames * s.tags;
+    const double d = args.d[i];
+    const int64_t length = d == 0 ? 0 : s.lengths[i];
+    std::fill(d_logits + length * s.tags, d_logits + s.frames * s.tags, T());
+    if (d == 0) continue;
+    const CrfShares<T> shares = {-d, &args.labels, i * s.frames, d_logits};
+    if (RunBackward(s, matrices, i, shares, factors, sums)) {
+      ForLabels(s, args.labels, i, [&](int64_t t, int64_t label, int64_t from) {
+        if (t > 0) sums[from * stride + label] += d;
+      });
+    }
+  }
+}
+
+}  // namespace
+
+template <typename T>
+Error RunCrf(const Cpu& cpu, const CrfLikelihoodGradArgs<T>& args) {
+  const CrfScores<T>& s = args.scores;
+  const Matrices matrices(s.transitions, s.tags);
+  const int64_t stride = matrices.forward.stride, cells = s.tags * stride;
+  // Sums of groups of examples, which do not depend on the threads: fewer
+  // groups of many tags, for their memory.
+  constexpr int64_t kMaxCells = int64_t{1} << 22;
+  const int64_t groups =
+      std::min(s.batch, std::clamp<int64_t>(kMaxCells / cells, 2, 16));
+  const AlignedDoubles memory(groups * 2 * cells);
+  double* const sums = memory.get();
+  std::fill_n(sums, groups * 2 * cells, 0.0);
+  cpu.ParallelFor(groups, groups > 0 ? 4 * CyclesOf(s) * s.batch / groups : 0,
+                  [&](int64_t begin, int64_t end) {
+                    for (int64_t g = begin; g < end; ++g) {
+                      double* const factors = sums + g * 2 * cells;
+                      RunGroup(args, matrices, g * s.batch / groups,
+                               (g + 1) * s.batch / groups, factors,
+                               factors + cells);
+                    }
+                  });
+  for (int64_t i = 0; i < s.tags; ++i) {
+    for (int64_t j = 0; j < s.tags; ++j) {
+      const int64_t cell = i * stride + j;
+      const double plain = matrices.forward.plain[cell];
+      double sum = 0;
+      for (int64_t g = 0; g < groups; ++g) {
+        const double* const of_group = sums + g * 2 * cells;
+        sum += of_group[cell] * plain + of_group[cells + cell];
+      }
+      args.d_transitions[i * s.tags + j] = sum;
+    }
+  }
+  return nullptr;
 }
 
 template <typename T>
-double CrfBestWays(const double* transitions, const T* logits, int64_t frames,
-                   int64_t tags, int64_t stride, double* ways, double* row) {
-  double shifts = 0;
-  for (int64_t t = 0; t < frames; ++t) {
-    double* const to = ways + t * stride;
-    WidenRow(logits + t * tags, tags, stride, row);
-    if (t > 0) BestSums(transitions, to - stride, tags, stride, to);
-    V top = V{} - INFINITY;
-    for (int64_t i = 0; i < stride; i += kCount) top = Max(Load(row + i), top);
-    const double shift = FiniteShift(VectorLanes::Max(top)[0]);
-    for (int64_t i = 0; i < stride; i += kCount) {
-      const V score = Load(row + i) - shift + (t > 0 ? Load(to + i) : V{});
-      Store(score == score ? score : V{} - INFINITY, to + i);
+Error RunCrf(const Cpu& cpu, const CrfMarginalsArgs<T>& args) {
+  using Value = Accumulator<T>;
+  const CrfScores<T>& s = args.scores;
+  const Matrices matrices(s.transitions, s.tags);
+  cpu.ParallelFor(s.batch, 3 * CyclesOf(s), [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      Value* const marginals = args.marginals + i * s.frames * s.tags;
+      std::fill(marginals + s.lengths[i] * s.tags,
+                marginals + s.frames * s.tags, Value(0));
+      const CrfShares<Value> shares = {1, nullptr, 0, marginals};
+      RunBackward(s, matrices, i, shares, nullptr, nullptr);
     }
-    shifts += shift;
-  }
-  return shifts;
+  });
+  return nullptr;
 }
-
-// The lowest i with the largest from[i] + transitions[i]; 0 if all are -inf.
-static TFO_INLINE int32_t BestBefore(const double* from,
-                                     const double* transitions,
-                                     int64_t stride) {
-  V best = V{} - INFINITY;
-  for (int64_t i = 0; i < stride; i += kCount) {
-    best = Max(Load(from + i) + Load(transitions + i), best);
-  }
-  best = VectorLanes::Max(best);
-  if (best[0] == -INFINITY) return 0;
-  S::I lane;
-  for (int k = 0; k < kCount; ++k) lane[k] = k;
-  V first =
-      Broadcast<V>(INFINITY);  // as doubles, which have a minimum at all levels
-  for (int64_t i = 0; i < stride; i += kCount) {
-    const V at = __builtin_convertvector(lane + i, V);
-    const V score = Load(from + i) + Load(transitions + i);
-    first = -Max(score == best ? -at : V{} - INFINITY, -first);
-  }
-  return static_cast<int32_t>(-VectorLanes::Max(-first)[0]);
-}
-
-void CrfTrace(const double* transposed, const double* ways, int64_t frames,
-              int64_t stride, int32_t last, int32_t* labels) {
-  labels[frames - 1] = last;
-  for (int64_t t = frames - 1; t > 0; --t) {
-    last =
-        BestBefore(ways + (t - 1) * stride, transposed + last * stride, stride);
-    labels[t - 1] = last;
-  }
-}
-
-#define TFO_INSTANTIATE(T)                                               \
-  template void CrfExactRow(const T*, double, int64_t, Scaled<double>*); \
-  template double CrfBestWays(const double*, const T*, int64_t, int64_t, \
-                              int64_t, double*, double*)
-TFO_FOR_EACH_FLOAT(TFO_INSTANTIATE);
-#undef TFO_INSTANTIATE
-
-template void CrfMatrices(const float*, double, const CrfMatrix&,
-                          const CrfMatrix&);
-template void CrfMatrices(const double*, double, const CrfMatrix&,
-                          const CrfMatrix&);
 
 }  // namespace TFO_CPU_NAMESPACE
+
+TFO_INSTANTIATE_ALGORITHM_PER_LEVEL(RunCrf, CrfLikelihoodArgs);
+TFO_INSTANTIATE_ALGORITHM_PER_LEVEL(RunCrf, CrfLikelihoodGradArgs);
+TFO_INSTANTIATE_ALGORITHM_PER_LEVEL(RunCrf, CrfMarginalsArgs);
+
 }  // namespace tfo

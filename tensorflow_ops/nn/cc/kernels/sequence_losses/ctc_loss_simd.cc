@@ -1,282 +1,340 @@
-#include "tensorflow_ops/nn/cc/kernels/sequence_losses/ctc_loss_simd.h"
+// CTC on the CPU.
+#include <algorithm>
+#include <limits>
+#include <memory>
+#include <vector>
 
-#include "tensorflow_ops/nn/cc/kernels/rows/state.h"
-#include "tensorflow_ops/nn/cc/kernels/sequence_losses/scaled_simd.h"
+#include "tensorflow_ops/nn/cc/kernels/sequence_losses/ctc_lattice_simd.h"
+#include "tensorflow_ops/nn/cc/kernels/sequence_losses/sequence_loss_simd.h"
 
 namespace tfo {
 namespace TFO_CPU_NAMESPACE {
 
-// Frames whose logits are gathered before their exponentials are computed:
-// loading a vector right after its values were stored one by one would stall.
-inline constexpr int64_t kFramesAtOnce = 32;
+// The lattice of an example, in `memory`.
+template <typename Value>
+class CtcLatticeIn {
+ public:
+  CtcLatticeIn(const Example& example, int64_t max_frames, bool keep_all_frames,
+               bool keep_beta, LatticeMemory* memory) {
+    lattice_.frames = example.frames;
+    lattice_.labels = example.labels;
+    lattice_.stride = StatesStride(example.labels + 1);
+    lattice_.first_row = example.index * max_frames;
+    lattice_.label = example.label.data();
+    lattice_.keep_all_frames = keep_all_frames;
+    const int64_t stride = lattice_.stride;
+    const int64_t rows = keep_all_frames ? example.frames + 1 : 2;
+    memory->Place<Value>(
+        {{&lattice_.emissions, example.frames * stride},
+         {&lattice_.blanks, example.frames},
+         {&lattice_.alpha_blank, rows * stride},
+         {&lattice_.alpha_label, rows * stride},
+         {&lattice_.scratch, keep_all_frames ? 4 * stride + kStateGuard : 0},
+         {&lattice_.beta, keep_beta ? example.frames * 2 * stride : 0}});
+    skips_.assign(stride + kStateGuard, 0);
+    for (int64_t u = 1; u < example.labels; ++u) {
+      skips_[u] = example.label[u] == example.label[u - 1] ? 0 : -1;
+    }
+    lattice_.skips = skips_.data();
+  }
+  const CtcLattice<Value>& get() const { return lattice_; }
 
-// Probabilities of up to kFramesAtOnce frames.
-template <typename T, typename Value>
-struct FrameSums {
-  using S = ScaledVector<Value>;
-  using OfRow = typename Lanes<T>::Vector;
-  Accumulator<T> shifts[kFramesAtOnce], logs[kFramesAtOnce];
-
-  // Sets the shifts and logs of frames from `row` on. Returns whether all
-  // logits are below infinity.
-  TFO_INLINE bool Read(const CtcFrames<T>& frames, int64_t row, int64_t count) {
-    using Number = Accumulator<T>;
-    bool finite = true;
-    ForVectors<Number>(count, [&](auto part, int64_t at) {
-      const SoftmaxState<OfRow> sums = {
-          part.Load(frames.largest + row + at, Number(0)),
-          part.Load(frames.rest + row + at, Number(0))};
-      finite &= !AnyLane(sums.rest != sums.rest);
-      Store(sums.shift(), shifts + at);
-      Store(sums.Log(), logs + at);
-    });
-    return finite;
+  // Returns whether the exponents of a path's probability can overflow.
+  bool MayOverflow(int64_t lowest) const {
+    return lowest < ScaledLimits<Value>::kLowest / (lattice_.frames + 1);
   }
 
-  // Turns logits of blank into probabilities.
-  TFO_INLINE void SetBlanks(const ScaledRows<Value>& blanks, int64_t first,
-                            int64_t count, typename S::I& least) const {
-    Value x[kFramesAtOnce], shift[kFramesAtOnce] = {}, log[kFramesAtOnce] = {};
-    typename S::Exponent exponents[kFramesAtOnce];
-    for (int64_t i = 0; i < kFramesAtOnce; ++i) {
-      x[i] = i < count ? blanks.mantissas[first + i]
-                       : -static_cast<Value>(INFINITY);
-      shift[i] = i < count ? shifts[i] : Accumulator<T>(0);
-      log[i] = i < count ? logs[i] : Accumulator<T>(0);
-    }
-    for (int64_t i = 0; i < count; i += S::kCount) {
-      ScaledSoftmax(Load(x + i), Load(shift + i), Load(log + i), least)
-          .Store(x + i, exponents + i);
-    }
-    memcpy(blanks.mantissas + first, x, count * sizeof(*x));
-    memcpy(blanks.exponents + first, exponents, count * sizeof(*exponents));
-  }
+ private:
+  CtcLattice<Value> lattice_;
+  std::vector<typename CtcLattice<Value>::Exponent> skips_;
 };
 
-// Gathers the logits of a frame's labels and of blank.
-template <typename T, typename Value>
-static TFO_INLINE void Gather(const CtcFrames<T>& frames,
-                              const CtcLattice<Value>& lattice, int64_t t) {
-  const T* const logits = frames.logits + t * frames.classes;
-  const int64_t at = t * lattice.stride + kStateGuard;
-  Value* const gathered = lattice.emissions.mantissas + at;
-  for (int64_t u = 0; u < lattice.labels; ++u) {
-    gathered[u] = LoadOne(logits + lattice.label[u]);
-  }
-  // States beyond the labels have probability 0.
-  for (int64_t u = lattice.labels; u < lattice.stride - kStateGuard; ++u) {
-    gathered[u] = -static_cast<Value>(INFINITY);
-  }
-  lattice.blanks.mantissas[t] = LoadOne(logits + frames.blank);
+// Args are those of the loss or of its gradient.
+template <typename T, typename Args>
+CtcFrames<T> FramesOf(const Args& args, int64_t example) {
+  const LabelSequences& s = args.sequences;
+  return {args.logits + example * s.frames * s.classes, s.classes, s.blank,
+          args.largest, args.rest};
 }
 
-template <typename T, typename Value>
-bool CtcEmissions(const CtcFrames<T>& frames, const CtcLattice<Value>& lattice,
-                  int64_t begin, int64_t end, int64_t* lowest) {
-  using S = ScaledVector<Value>;
-  typename S::I least = {};
+template <typename Value, typename T, typename Sums>
+bool ComputeLoss(const SequenceLossArgs<Ctc, T>& args, int64_t index,
+                 const Sums& sums, LatticeMemory* memory, double* loss) {
+  const LabelSequences& s = args.sequences;
+  const Example example(s, index);
+  const CtcLatticeIn<Value> lattice(example, s.frames,
+                                    /*keep_all_frames=*/false,
+                                    /*keep_beta=*/false, memory);
+  const auto frames = FramesOf<T>(args, index);
   bool finite = true;
-  FrameSums<T, Value> sums;
-  for (int64_t first = begin; first < end; first += kFramesAtOnce) {
-    const int64_t left = end - first;
-    const int64_t count = left < kFramesAtOnce ? left : kFramesAtOnce;
-    for (int64_t t = first; t < first + count; ++t) Gather(frames, lattice, t);
-    finite &= sums.Read(frames, lattice.first_row + first, count);
-    sums.SetBlanks(lattice.blanks, first, count, least);
-    for (int64_t i = 0; i < count; ++i) {
-      const auto shift = Broadcast<typename S::V>(Value(sums.shifts[i]));
-      const auto log = Broadcast<typename S::V>(Value(sums.logs[i]));
-      const int64_t at = (first + i) * lattice.stride + kStateGuard;
-      Value* const mantissas = lattice.emissions.mantissas + at;
-      auto* const exponents = lattice.emissions.exponents + at;
-      for (int64_t u = 0; u <= lattice.labels; u += S::kCount) {
-        ScaledSoftmax(Load(mantissas + u), shift, log, least)
-            .Store(mantissas + u, exponents + u);
+  int64_t lowest = 0;
+  ForRowBlocks(0, example.frames, s.classes, [&](int64_t begin, int64_t end) {
+    sums(begin, end);
+    finite &= CtcEmissions(frames, lattice.get(), begin, end, &lowest);
+  });
+  *loss = std::numeric_limits<double>::quiet_NaN();
+  if (!finite) return true;
+  if (lattice.MayOverflow(lowest)) return false;
+  ScaledTotal<Value> total;
+  *loss = CtcForward(lattice.get(), &total);
+  return true;
+}
+
+// The recursions of an example with mantissas of type Value, in passes that
+// threads can share if `shared`. Call, in this order: ComputeEmissions of all
+// blocks, RunForward and RunBackward, ComputePosteriors of all blocks. Without
+// `shared`, RunBackward does the work of ComputePosteriors in the same pass.
+template <typename T, typename Value>
+class CtcPasses {
+ public:
+  static constexpr int64_t kBlock = 32;  // frames
+
+  CtcPasses(const SequenceLossGradArgs<Ctc, T>& args, const Example& example,
+            bool shared, LatticeMemory* memory)
+      : frames_(FramesOf<T>(args, example.index)),
+        lattice_(example, args.sequences.frames, /*keep_all_frames=*/true,
+                 /*keep_beta=*/shared, memory),
+        shared_(shared),
+        lowest_(Blocks()),
+        finite_(Blocks(), 1) {}
+
+  int64_t Blocks() const { return (lattice().frames + kBlock - 1) / kBlock; }
+  int64_t BlockEnd(int64_t block) const {
+    return std::min((block + 1) * kBlock, lattice().frames);
+  }
+  void ComputeEmissions(int64_t block) {
+    finite_[block] = CtcEmissions(frames_, lattice(), block * kBlock,
+                                  BlockEnd(block), &lowest_[block]);
+  }
+  void RunForward() {
+    if (!IsFinite() || Overflows()) return;
+    CtcForward(lattice(), &total_);
+  }
+  void RunBackward() {
+    if (!IsFinite() || Overflows()) return;
+    // If shared, RunForward may be at work.
+    if (!shared_ && !IsPossible()) return;
+    CtcBackward(lattice(), shared_ ? nullptr : &total_);
+  }
+  void ComputePosteriors(int64_t block) {
+    if (!shared_ || !IsPossible()) return;
+    CtcPosteriors(lattice(), block * kBlock, BlockEnd(block), total_);
+  }
+
+  bool IsFinite() const {
+    return std::find(finite_.begin(), finite_.end(), 0) == finite_.end();
+  }
+  // Requires IsFinite().
+  bool Overflows() const {
+    const auto lowest = std::min_element(lowest_.begin(), lowest_.end());
+    return lowest != lowest_.end() && lattice_.MayOverflow(*lowest);
+  }
+  bool IsPossible() const { return total_.mantissa != 0; }
+  const CtcLattice<Value>& lattice() const { return lattice_.get(); }
+
+ private:
+  const CtcFrames<T> frames_;
+  const CtcLatticeIn<Value> lattice_;
+  const bool shared_;
+  std::vector<int64_t> lowest_;  // of each block
+  std::vector<char> finite_;     // likewise
+  ScaledTotal<Value> total_ = {};
+};
+
+template <typename T>
+class ExampleGrad<Ctc, T> {
+ public:
+  using Value = Accumulator<T>;
+  using Args = SequenceLossGradArgs<Ctc, T>;
+
+  // `scale` is [batch, frames]. If `shared`, by threads, `memory` is for this
+  // example alone.
+  ExampleGrad(const Args& args, int64_t index, Value* scale, bool shared,
+              LatticeMemory* memory)
+      : args_(args),
+        example_(args.sequences, index),
+        scale_(scale + index * args.sequences.frames),
+        slot_(example_.labels),
+        memory_(memory),
+        passes_(args, example_, shared, memory) {
+    // The distinct labels: slot_ is a label's number among them.
+    std::vector<int64_t> order(example_.labels);
+    const auto& label = example_.label;
+    for (int64_t u = 0; u < example_.labels; ++u) order[u] = u;
+    std::sort(order.begin(), order.end(), [&](int64_t a, int64_t b) {
+      return label[a] != label[b] ? label[a] < label[b] : a < b;
+    });
+    for (int64_t i = 0; i < example_.labels; ++i) {
+      if (i == 0 || label[order[i]] != label[order[i - 1]]) {
+        firsts_.push_back(order[i]);
+      }
+      slot_[order[i]] = firsts_.size() - 1;
+    }
+    differences_.reset(new Value[example_.frames * (firsts_.size() + 1)]);
+  }
+
+  // Computes posteriors and the scale of rows.
+  void Prepare() {
+    RunAll(&passes_);
+    Finish();
+  }
+  // The same for examples that threads share. Each pass goes over all examples
+  // at once: one has too little work for all threads.
+  static void PrepareAll(
+      const Cpu& cpu, double cost,
+      const std::vector<std::unique_ptr<ExampleGrad>>& grads) {
+    struct Block {
+      ExampleGrad* grad;
+      int64_t index;
+    };
+    std::vector<Block> blocks;
+    double block_cost = 0;
+    for (const auto& grad : grads) {
+      for (int64_t at = 0; at < grad->passes_.Blocks(); ++at) {
+        blocks.push_back({grad.get(), at});
+        block_cost = CtcPasses<T, Value>::kBlock *
+                     (8.0 * grad->args_.sequences.max_labels + 100);
       }
     }
+    const auto for_blocks = [&](const auto& body) {
+      cpu.ParallelFor(blocks.size(), block_cost,
+                      [&](int64_t begin, int64_t end) {
+                        for (int64_t i = begin; i < end; ++i) body(blocks[i]);
+                      });
+    };
+    for_blocks([](const Block& block) {
+      block.grad->passes_.ComputeEmissions(block.index);
+    });
+    cpu.ParallelFor(2 * grads.size(), cost, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        auto& passes = grads[i / 2]->passes_;
+        i % 2 == 0 ? passes.RunForward() : passes.RunBackward();
+      }
+    });
+    for_blocks([](const Block& block) {
+      block.grad->Combine(&block.grad->passes_, block.index);
+    });
+    for (const auto& grad : grads) grad->Finish();
   }
-  const int64_t lane = LeastLane(least);
-  *lowest = lane < *lowest ? lane : *lowest;
-  return finite;
-}
 
-template <typename Value>
-double CtcForward(const CtcLattice<Value>& lattice, ScaledTotal<Value>* total) {
-  using S = ScaledVector<Value>;
-  const auto &blanks = lattice.alpha_blank, &labels = lattice.alpha_label;
-  const int64_t stride = lattice.stride;
-  for (int i = 0; i < 2; ++i) {
-    ClearRow(blanks, i * stride, stride);
-    ClearRow(labels, i * stride, stride);
+  // Writes the gradient of frames [begin, end), padding included.
+  void WriteFrames(int64_t begin, int64_t end) const {
+    const LabelSequences& s = args_.sequences;
+    const int64_t first = example_.index * s.frames;
+    const ScaledSoftmaxArgs<T> softmax{
+        s.batch * s.frames, s.classes,  args_.logits,  scale_ - first,
+        args_.largest,      args_.rest, args_.d_logits};
+    const int64_t frames = std::clamp(example_.frames, begin, end);
+    T* const d_logits = args_.d_logits + first * s.classes;
+    const bool zero =
+        state_ == kImpossible || args_.d_loss[example_.index] == 0;
+    const int64_t computed = zero ? begin : frames;
+    ForRowBlocks(begin, computed, s.classes, [&](int64_t from, int64_t to) {
+      MapRows(softmax, first + from, first + to);
+      if (state_ == kPossible) SubtractPosteriors(from, to);
+    });
+    std::fill(d_logits + computed * s.classes, d_logits + end * s.classes, T());
   }
-  int64_t from = lattice.RowOf(-1);
-  blanks.mantissas[from] = 1;
-  blanks.exponents[from] = 0;
-  for (int64_t t = 0; t < lattice.frames; ++t) {
-    const int64_t to = lattice.RowOf(t);
-    if (lattice.keep_all_frames) {
-      ClearRow(blanks, to - kStateGuard, kStateGuard);
-      ClearRow(labels, to - kStateGuard, kStateGuard);
+
+ private:
+  enum State { kPossible, kImpossible, kNan };
+
+  template <typename Passes>
+  static State StateOf(const Passes& passes) {
+    if (!passes.IsFinite() || passes.Overflows()) return kNan;
+    return passes.IsPossible() ? kPossible : kImpossible;
+  }
+
+  template <typename Passes>
+  void RunAll(Passes* passes) {
+    const int64_t blocks = passes->Blocks();
+    for (int64_t i = 0; i < blocks; ++i) passes->ComputeEmissions(i);
+    passes->RunForward();
+    passes->RunBackward();
+    for (int64_t i = 0; i < blocks; ++i) Combine(passes, i);
+  }
+
+  // Computes a block's posteriors and sets differences_ to probabilities minus
+  // posteriors. Equal labels share a class.
+  template <typename Passes>
+  void Combine(Passes* passes, int64_t block) {
+    if (!passes->IsPossible()) return;
+    passes->ComputePosteriors(block);
+    const auto& lattice = passes->lattice();
+    const int64_t distinct = firsts_.size();
+    const int64_t end = passes->BlockEnd(block);
+    for (int64_t t = block * Passes::kBlock; t < end; ++t) {
+      Value* const difference = &differences_[t * (distinct + 1)];
+      const int64_t row = lattice.RowOf(t);
+      const auto* const p = lattice.emissions.mantissas + t * lattice.stride;
+      for (int64_t i = 0; i < distinct; ++i) {
+        difference[i] = p[kStateGuard + firsts_[i]];
+      }
+      for (int64_t u = 0; u < example_.labels; ++u) {
+        difference[slot_[u]] -= lattice.alpha_label.mantissas[row + u];
+      }
+      difference[distinct] =
+          lattice.blanks.mantissas[t] - lattice.alpha_blank.mantissas[row];
     }
-    const S blank = Broadcast(lattice.blanks, t);
-    const int64_t emission = t * stride + kStateGuard;
-    for (int64_t u = 0; u <= lattice.labels; u += S::kCount) {
-      const S before = LoadAt(labels, from + u - 1);
-      const S here = LoadAt(blanks, from + u);
-      typename S::I skips;
-      memcpy(&skips, lattice.skips + u, sizeof(skips));
-      StoreAt(((here + before) * blank).Normalized(), blanks, to + u);
-      const S paths =
-          S::Sum(LoadAt(labels, from + u), here, before.Where(skips));
-      StoreAt((paths * LoadAt(lattice.emissions, emission + u)).Normalized(),
-              labels, to + u);
-    }
-    from = to;
   }
-  const S end = (Broadcast(blanks, from + lattice.labels) +
-                 Broadcast(labels, from + lattice.labels - 1))
-                    .Normalized();
-  *total = {end.mantissa[0], end.exponent[0]};
-  return 0 - LogOfScaled(total->mantissa, total->exponent);
-}
 
-// Multiplies the paths that follow with their emissions at frame t: scratch
-// rows 0 and 1 (blanks, labels) to rows 2 and 3. Row 3 is 0 beyond the labels.
-template <typename Value>
-static TFO_INLINE void EmitBackward(const CtcLattice<Value>& lattice,
-                                    int64_t t) {
-  using S = ScaledVector<Value>;
-  const auto& rows = lattice.scratch;
-  const int64_t stride = lattice.stride, emission = t * stride + kStateGuard;
-  const S blank = Broadcast(lattice.blanks, t);
-  for (int64_t u = kStateGuard; u <= kStateGuard + lattice.labels;
-       u += S::kCount) {
-    StoreAt((LoadAt(rows, u) * blank).Normalized(), rows, 2 * stride + u);
-    const S y = LoadAt(lattice.emissions, emission - kStateGuard + u);
-    StoreAt((LoadAt(rows, stride + u) * y).Normalized(), rows, 3 * stride + u);
-  }
-}
-
-// Replaces the mantissas of a frame's emissions and blank by probabilities.
-template <typename Value>
-static TFO_INLINE void ToProbabilities(const CtcLattice<Value>& lattice,
-                                       int64_t t) {
-  using S = ScaledVector<Value>;
-  const int64_t at = t * lattice.stride + kStateGuard;
-  for (int64_t u = 0; u < lattice.labels; u += S::kCount) {
-    const S y = LoadAt(lattice.emissions, at + u);
-    Store(Shares(y, Value(1), 0), lattice.emissions.mantissas + at + u);
-  }
-  lattice.blanks.mantissas[t] =
-      Shares(Broadcast(lattice.blanks, t), Value(1), 0)[0];
-}
-
-// Sets the paths that follow the last frame: scratch rows 0 and 1.
-template <typename Value>
-static TFO_INLINE void StartBackward(const CtcLattice<Value>& lattice) {
-  const auto& rows = lattice.scratch;
-  const int64_t stride = lattice.stride, last = kStateGuard + lattice.labels;
-  ClearRow(rows, 0, 4 * stride + kStateGuard);
-  rows.mantissas[last] = rows.mantissas[stride + last - 1] = 1;
-  rows.exponents[last] = rows.exponents[stride + last - 1] = 0;
-  // Without labels, the state before them is the guard.
-  if (lattice.labels == 0) ClearRow(rows, stride + last - 1, 1);
-}
-
-// Sums the results of EmitBackward: the paths that follow the previous frame.
-template <typename Value>
-static TFO_INLINE void StepBackward(const CtcLattice<Value>& lattice) {
-  using S = ScaledVector<Value>;
-  const auto& rows = lattice.scratch;
-  const int64_t stride = lattice.stride;
-  for (int64_t u = 0; u <= lattice.labels; u += S::kCount) {
-    const int64_t at = kStateGuard + u;
-    typename S::I skips;
-    memcpy(&skips, lattice.skips + u + 1, sizeof(skips));
-    const S label = LoadAt(rows, 3 * stride + at);
-    StoreAt((LoadAt(rows, 2 * stride + at) + label).Normalized(), rows, at);
-    const S paths = S::Sum(label, LoadAt(rows, 2 * stride + at + 1),
-                           LoadAt(rows, 3 * stride + at + 1).Where(skips));
-    StoreAt(paths.Normalized(), rows, stride + at);
-  }
-}
-
-// Turns a frame's alpha into posteriors. `beta` has two rows: blanks, labels.
-template <typename Value>
-static TFO_INLINE void SetPosteriors(const CtcLattice<Value>& lattice,
-                                     int64_t t, const ScaledRows<Value>& beta,
-                                     const ScaledTotal<Value>& of_all) {
-  using S = ScaledVector<Value>;
-  const auto &blanks = lattice.alpha_blank, &labels = lattice.alpha_label;
-  const Value inverse = 1 / of_all.mantissa;
-  const auto total = static_cast<typename S::Exponent>(of_all.exponent);
-  const int64_t row = lattice.RowOf(t);
-  typename S::V sum = {};
-  for (int64_t u = 0; u <= lattice.labels; u += S::kCount) {
-    const int64_t at = kStateGuard + u;
-    sum += Shares(LoadAt(blanks, row + u) * LoadAt(beta, at), inverse, total);
-    const auto share =
-        Shares(LoadAt(labels, row + u) * LoadAt(beta, lattice.stride + at),
-               inverse, total);
-    Store(share, labels.mantissas + row + u);
-  }
-  blanks.mantissas[row] = SumLanes(sum);
-}
-
-template <typename Value>
-void CtcBackward(const CtcLattice<Value>& lattice,
-                 const ScaledTotal<Value>* total) {
-  const auto &rows = lattice.scratch, &beta = lattice.beta;
-  const int64_t size = 2 * lattice.stride;
-  StartBackward(lattice);
-  for (int64_t t = lattice.frames - 1; t >= 0; --t) {
-    if (total != nullptr) {
-      SetPosteriors(lattice, t, rows, *total);
+  // Sets the state and the scale of rows. Where exponents overflow, computes
+  // the example with those of double.
+  void Finish() {
+    if (passes_.IsFinite() && passes_.Overflows()) {
+      CtcPasses<T, double> passes(args_, example_, /*shared=*/false, memory_);
+      RunAll(&passes);
+      state_ = StateOf(passes);
     } else {
-      memcpy(beta.mantissas + t * size, rows.mantissas,
-             size * sizeof(*rows.mantissas));
-      memcpy(beta.exponents + t * size, rows.exponents,
-             size * sizeof(*rows.exponents));
+      state_ = StateOf(passes_);
     }
-    if (t > 0) EmitBackward(lattice, t);
-    if (total != nullptr) ToProbabilities(lattice, t);
-    if (t > 0) StepBackward(lattice);
+    const LabelSequences& s = args_.sequences;
+    Value d = args_.d_loss[example_.index];
+    if (state_ == kNan) d = std::numeric_limits<Value>::quiet_NaN();
+    if (state_ == kImpossible) d = 0;
+    std::fill(scale_, scale_ + example_.frames, d);
+    std::fill(scale_ + example_.frames, scale_ + s.frames, Value(0));
   }
-}
 
-template <typename Value>
-void CtcPosteriors(const CtcLattice<Value>& lattice, int64_t begin, int64_t end,
-                   const ScaledTotal<Value>& total) {
-  for (int64_t t = begin; t < end; ++t) {
-    const int64_t at = 2 * t * lattice.stride;
-    const ScaledRows<Value> beta = {lattice.beta.mantissas + at,
-                                    lattice.beta.exponents + at};
-    SetPosteriors(lattice, t, beta, total);
-    ToProbabilities(lattice, t);
+  // Replaces scale * p of the labels and of blank by scale * (p - posterior).
+  void SubtractPosteriors(int64_t begin, int64_t end) const {
+    const LabelSequences& s = args_.sequences;
+    const int64_t distinct = firsts_.size();
+    const Value d = args_.d_loss[example_.index];
+    for (int64_t t = begin; t < end; ++t) {
+      T* const row =
+          args_.d_logits + (example_.index * s.frames + t) * s.classes;
+      const Value* const difference = &differences_[t * (distinct + 1)];
+      for (int64_t i = 0; i < distinct; ++i) {
+        row[example_.label[firsts_[i]]] = Narrow<T>(d * difference[i]);
+      }
+      row[s.blank] = Narrow<T>(d * difference[distinct]);
+    }
   }
+
+  const Args& args_;
+  const Example example_;
+  Value* const scale_;  // [frames]
+  std::vector<int64_t> slot_, firsts_;
+  // Probabilities minus posteriors of distinct labels and, last, of blank.
+  std::unique_ptr<Value[]> differences_;  // [frames, distinct labels + 1]
+  LatticeMemory* const memory_;
+  CtcPasses<T, Value> passes_;
+  State state_ = kPossible;
+};
+
+template <typename T>
+Error SequenceLoss(const Cpu& cpu, const CtcLossArgs<T>& args) {
+  return ComputeLosses(cpu, args);
 }
-
-#define TFO_INSTANTIATE(Value)                                               \
-  template double CtcForward(const CtcLattice<Value>&, ScaledTotal<Value>*); \
-  template void CtcBackward(const CtcLattice<Value>&,                        \
-                            const ScaledTotal<Value>*);                      \
-  template void CtcPosteriors(const CtcLattice<Value>&, int64_t, int64_t,    \
-                              const ScaledTotal<Value>&)
-TFO_INSTANTIATE(float);
-TFO_INSTANTIATE(double);
-#undef TFO_INSTANTIATE
-
-#define TFO_INSTANTIATE(T, Value)                                           \
-  template bool CtcEmissions(const CtcFrames<T>&, const CtcLattice<Value>&, \
-                             int64_t, int64_t, int64_t*)
-TFO_INSTANTIATE(float, float);
-TFO_INSTANTIATE(Half, float);
-TFO_INSTANTIATE(BFloat16, float);
-TFO_INSTANTIATE(float, double);
-TFO_INSTANTIATE(Half, double);
-TFO_INSTANTIATE(BFloat16, double);
-TFO_INSTANTIATE(double, double);
-#undef TFO_INSTANTIATE
+template <typename T>
+Error SequenceLossGrad(const Cpu& cpu, const CtcLossGradArgs<T>& args) {
+  return ComputeGradients(cpu, args);
+}
 
 }  // namespace TFO_CPU_NAMESPACE
+
+TFO_INSTANTIATE_ALGORITHM_PER_LEVEL(SequenceLoss, CtcLossArgs);
+TFO_INSTANTIATE_ALGORITHM_PER_LEVEL(SequenceLossGrad, CtcLossGradArgs);
+
 }  // namespace tfo

@@ -1,18 +1,95 @@
+// The losses of all examples, and their gradients. Only *_simd.cc files include
+// this header.
+#ifndef TENSORFLOW_OPS_NN_CC_KERNELS_SEQUENCE_LOSSES_SEQUENCE_LOSS_SIMD_H_
+#define TENSORFLOW_OPS_NN_CC_KERNELS_SEQUENCE_LOSSES_SEQUENCE_LOSS_SIMD_H_
+
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
+#include <initializer_list>
 #include <memory>
+#include <utility>
 #include <vector>
 
-#include "tensorflow_ops/nn/cc/kernels/sequence_losses/ctc_loss_cpu.h"
-#include "tensorflow_ops/nn/cc/kernels/sequence_losses/rnnt_loss_cpu.h"
+#include "tensorflow_ops/core/cc/cpu_dispatch.h"
+#include "tensorflow_ops/nn/cc/kernels/rows/row_sums_simd.h"
+#include "tensorflow_ops/nn/cc/kernels/sequence_losses/scaled.h"
 #include "tensorflow_ops/nn/cc/kernels/sequence_losses/sequence_loss.h"
 
 namespace tfo {
-namespace {
+namespace TFO_CPU_NAMESPACE {
 
-using sequence_internal::ComputeLoss;
-using sequence_internal::ExampleGrad;
-using sequence_internal::LatticeMemory;
+// The labels of an example.
+struct Example {
+  Example(const LabelSequences& s, int64_t index)
+      : index(index),
+        frames(s.logit_lengths[index]),
+        labels(s.label_lengths[index]),
+        label(labels) {
+    for (int64_t u = 0; u < labels; ++u) label[u] = s.Label(index, u);
+  }
+  int64_t index, frames, labels;
+  std::vector<int64_t> label;
+};
+
+// Memory that lattices use one after another: if each example allocated its
+// own, the operating system would take it back and clear it each time. Clearing
+// page by page takes longer than the recursions, so large blocks use huge
+// pages.
+class LatticeMemory {
+ public:
+  // Sets each rows to `count` numbers, uninitialized, which replace those of
+  // the previous call.
+  template <typename Value>
+  void Place(
+      std::initializer_list<std::pair<ScaledRows<Value>*, int64_t>> arrays) {
+    using Exponent = typename ScaledLimits<Value>::Exponent;
+    int64_t total = 0;
+    for (const auto& [rows, count] : arrays) total += count;
+    auto* mantissas = reinterpret_cast<Value*>(
+        Get(total * (sizeof(Value) + sizeof(Exponent))));
+    auto* exponents = reinterpret_cast<Exponent*>(mantissas + total);
+    for (const auto& [rows, count] : arrays) {
+      *rows = {mantissas, exponents};
+      mantissas += count;
+      exponents += count;
+    }
+  }
+
+ private:
+  // Aligned to 16 bytes.
+  char* Get(int64_t bytes) {
+    if (bytes <= bytes_) return begin_;
+    memory_.reset();
+    const int64_t page = bytes < 4 * kHugePage ? 1 : kHugePage;
+    memory_.reset(new char[bytes + page - 1]);
+    bytes_ = bytes;
+    begin_ = memory_.get();
+    if (page == 1) return begin_;
+    begin_ += -reinterpret_cast<uintptr_t>(begin_) % page;
+    // Only for speed.
+    static_cast<void>(madvise(begin_, bytes, MADV_HUGEPAGE));
+    return begin_;
+  }
+
+  static constexpr int64_t kHugePage = int64_t{1} << 21;
+  std::unique_ptr<char[]> memory_;
+  char* begin_ = nullptr;
+  int64_t bytes_ = 0;
+};
+
+// ctc_loss_simd.cc and rnnt_loss_simd.cc define for their Loss:
+
+// Computes the loss with mantissas of type Value. `sums` computes the sums of
+// frames [begin, end). Returns false if exponents may overflow.
+template <typename Value, typename Loss, typename T, typename Sums>
+bool ComputeLoss(const SequenceLossArgs<Loss, T>& args, int64_t index,
+                 const Sums& sums, LatticeMemory* memory, double* loss);
+// Computes an example's gradient.
+template <typename Loss, typename T>
+class ExampleGrad;
 
 // Estimates the cycles of an example's pass.
 template <typename Loss>
@@ -79,10 +156,8 @@ void SumFrames(const SequenceLossArgs<Loss, T>& args, int64_t example,
   }
 }
 
-}  // namespace
-
 template <typename Loss, typename T>
-Error SequenceLoss(const Cpu& cpu, const SequenceLossArgs<Loss, T>& args) {
+Error ComputeLosses(const Cpu& cpu, const SequenceLossArgs<Loss, T>& args) {
   const LabelSequences& s = args.sequences;
   const int64_t per_frame = s.RowsPerFrame<Loss>();
   // Fewer examples than threads: frames are split first.
@@ -117,7 +192,7 @@ Error SequenceLoss(const Cpu& cpu, const SequenceLossArgs<Loss, T>& args) {
 }
 
 template <typename Loss, typename T>
-Error SequenceLossGrad(const Cpu& cpu,
+Error ComputeGradients(const Cpu& cpu,
                        const SequenceLossGradArgs<Loss, T>& args) {
   using Grad = ExampleGrad<Loss, T>;
   const LabelSequences& s = args.sequences;
@@ -155,14 +230,7 @@ Error SequenceLossGrad(const Cpu& cpu,
   return nullptr;
 }
 
-#define TFO_INSTANTIATE(T)                                                   \
-  template Error SequenceLoss(const Cpu&, const SequenceLossArgs<Ctc, T>&);  \
-  template Error SequenceLoss(const Cpu&, const SequenceLossArgs<Rnnt, T>&); \
-  template Error SequenceLossGrad(const Cpu&,                                \
-                                  const SequenceLossGradArgs<Ctc, T>&);      \
-  template Error SequenceLossGrad(const Cpu&,                                \
-                                  const SequenceLossGradArgs<Rnnt, T>&)
-TFO_FOR_EACH_FLOAT(TFO_INSTANTIATE);
-#undef TFO_INSTANTIATE
-
+}  // namespace TFO_CPU_NAMESPACE
 }  // namespace tfo
+
+#endif  // TENSORFLOW_OPS_NN_CC_KERNELS_SEQUENCE_LOSSES_SEQUENCE_LOSS_SIMD_H_

@@ -6,12 +6,13 @@
 #include <algorithm>
 #include <vector>
 
+#include "tensorflow_ops/core/cc/cpu_dispatch.h"
 #include "tensorflow_ops/detection/cc/kernels/nms/multiclass_nms.h"
-#include "tensorflow_ops/detection/cc/kernels/nms/nms_kept.h"
+#include "tensorflow_ops/detection/cc/kernels/nms/nms_kept_simd.h"
 #include "tensorflow_ops/detection/cc/kernels/nms/nms_order.h"
-#include "tensorflow_ops/detection/cc/kernels/nms/nms_sweep_simd.h"
 
 namespace tfo {
+namespace TFO_CPU_NAMESPACE {
 namespace {
 
 // Scores in bins of equal upper bits, counted to find the best without sorting.
@@ -20,14 +21,67 @@ constexpr int kBinBits = 14;
 // Scores that are searched at a time.
 constexpr int64_t kBlock = 1024;
 
+// Bit i is set where lane i of a comparison is true.
+template <typename Mask>
+TFO_INLINE uint32_t LaneBits(Mask mask) {
+#ifdef __AVX512F__
+  const __m512i m = reinterpret_cast<__m512i>(mask);
+  if constexpr (sizeof(mask[0]) == 4) return _mm512_test_epi32_mask(m, m);
+  return _mm512_test_epi64_mask(m, m);
+#elif defined(__aarch64__)
+  uint32_t bits = 0;
+  for (size_t i = 0; i < sizeof(mask) / sizeof(mask[0]); ++i) {
+    bits |= static_cast<uint32_t>(mask[i] & 1) << i;
+  }
+  return bits;
+#else
+  if constexpr (sizeof(mask[0]) == 4) {
+    return _mm256_movemask_ps(reinterpret_cast<__m256>(mask));
+  }
+  return _mm256_movemask_pd(reinterpret_cast<__m256d>(mask));
+#endif
+}
+
+// Writes the places of the n scores above the threshold; returns how many
+// there are. `places` has room for n.
 template <typename T>
+int64_t FindAbove(const T* scores, int64_t n, T threshold, int32_t* places) {
+  using Integer = typename Lanes<T>::Integer;
+  using Index = typename Lanes<T>::Index;
+  constexpr int kCount = Lanes<T>::kCount;
+  // Comparisons of the scores themselves would take subnormal ones for zeros on
+  // threads that flush them.
+  Integer limit;
+  memcpy(&limit, &threshold, sizeof(limit));
+  limit = OrderOf<Integer>(limit);
+  int64_t found = 0, at = 0;
+  for (; at + kCount <= n; at += kCount) {
+    Index bits;
+    memcpy(&bits, scores + at, sizeof(bits));
+    uint32_t above = LaneBits(OrderOf<Integer>(bits) > limit);
+    for (; above != 0; above &= above - 1) {
+      places[found++] = static_cast<int32_t>(at + __builtin_ctz(above));
+    }
+  }
+  for (; at < n; ++at) {
+    Integer bits;
+    memcpy(&bits, scores + at, sizeof(bits));
+    if (OrderOf<Integer>(bits) > limit) {
+      places[found++] = static_cast<int32_t>(at);
+    }
+  }
+  return found;
+}
+
+template <typename T, bool kRotated>
 class ImageSweep {
  public:
   using Key = ScoreKey<T>;
   using Item = Ranked<Key>;
+  using Kept = KeptBoxes<T, kRotated>;
 
   explicit ImageSweep(const MulticlassNmsArgs<T>& args)
-      : args_(args), limit_(KeyOfThreshold(args.score_threshold)) {}
+      : args_(args), limit_(KeyOfScore(args.score_threshold)) {}
 
   void Run(int64_t image) {
     boxes_ = args_.BoxesOf(image);
@@ -62,7 +116,7 @@ class ImageSweep {
     const bool are_all = FindTop(portion);
     capacities_.assign(args_.classes, 0);
     for (const Item& item : items_) ++capacities_[item.index % args_.classes];
-    KeptBoxes<T> kept = StartSweep();
+    Kept kept = StartSweep();
     Item* const begin = items_.data();
     Item* const end = begin + items_.size();
     Item* const rest = begin + std::min<int64_t>(portion, items_.size());
@@ -83,14 +137,13 @@ class ImageSweep {
   // front. Returns whether items_ has all items.
   bool FindTop(int64_t portion) {
     const int64_t size = args_.num_boxes * args_.classes;
-    const auto find_above = TFO_DISPATCH(FindAbove<T>);
     T threshold = args_.score_threshold;
     bool are_all = true;
     items_.clear();
     items_.reserve(4 * portion + kBlock);
     for (int64_t begin = 0; begin < size; begin += kBlock) {
       int32_t places[kBlock];
-      const int64_t count = find_above(
+      const int64_t count = FindAbove(
           scores_ + begin, std::min(kBlock, size - begin), threshold, places);
       for (int64_t i = 0; i < count; ++i) {
         const int64_t p = begin + places[i];
@@ -115,19 +168,19 @@ class ImageSweep {
   }
 
   // An empty sweep over scores of capacities_[c] boxes of class c.
-  KeptBoxes<T> StartSweep() {
+  Kept StartSweep() {
     const int32_t most = static_cast<int32_t>(args_.MostPerClass());
     for (int32_t& capacity : capacities_) capacity = std::min(capacity, most);
     of_class_.assign(args_.classes, 0);
     count_ = 0;
-    return KeptBoxes<T>(args_.format, args_.iou_threshold, capacities_);
+    return Kept(args_.iou_threshold, capacities_);
   }
 
   // Sweeps over all scores.
   void SweepAll() {
     if (args_.MostPerClass() == 0) return;
     CountScores();
-    KeptBoxes<T> kept = StartSweep();
+    Kept kept = StartSweep();
     constexpr int64_t kBins = int64_t{1} << kBinBits;
     int64_t portion = Portion();
     for (int64_t begin = 0; begin < kBins && count_ < args_.max_outputs;) {
@@ -156,7 +209,7 @@ class ImageSweep {
   }
 
   // Goes through the n scores of the bins.
-  void SweepBins(int64_t begin, int64_t end, int64_t n, KeptBoxes<T>* kept) {
+  void SweepBins(int64_t begin, int64_t end, int64_t n, Kept* kept) {
     items_.clear();
     items_.reserve(n);
     const int64_t size = args_.num_boxes * args_.classes;
@@ -176,17 +229,17 @@ class ImageSweep {
   }
 
   // Goes through n scores, best first.
-  void SweepItems(const Item* best, int64_t n, KeptBoxes<T>* kept) {
+  void SweepItems(const Item* best, int64_t n, Kept* kept) {
     const int64_t most = args_.MostPerClass();
     for (int64_t r = 0; r < n && count_ < args_.max_outputs; ++r) {
       const int32_t position = best[r].index;
       const int64_t c = position % args_.classes;
       if (of_class_[c] == most) continue;
-      const Candidate<T> candidate =
-          kept->Read(boxes_, args_.BoxOf(position), args_.format);
-      if (candidate.can_overlap) {
-        if (kept->Suppress(candidate, c, 0)) continue;
-        kept->Add(candidate, c);
+      const auto box = ReadCompared<T, kRotated>(boxes_, args_.BoxOf(position),
+                                                 args_.format);
+      if (CanOverlap(box)) {
+        if (kept->Suppress(box, c, 0)) continue;
+        kept->Add(box, c);
       }
       ++of_class_[c];
       const int64_t to = first_output_ + count_++;
@@ -206,18 +259,29 @@ class ImageSweep {
   std::vector<Item> items_, buffer_;
 };
 
+template <bool kRotated, typename T>
+void SweepImages(const Cpu& cpu, const MulticlassNmsArgs<T>& args) {
+  const double cycles = 50000.0 + 1.0 * args.num_boxes * args.classes;
+  cpu.ParallelFor(args.images, cycles, [&](int64_t begin, int64_t end) {
+    ImageSweep<T, kRotated> sweep(args);
+    for (int64_t image = begin; image < end; ++image) sweep.Run(image);
+  });
+}
+
 }  // namespace
 
 template <typename T>
 Error MulticlassNms(const Cpu& cpu, const MulticlassNmsArgs<T>& args) {
-  const double cycles = 50000.0 + 1.0 * args.num_boxes * args.classes;
-  cpu.ParallelFor(args.images, cycles, [&](int64_t begin, int64_t end) {
-    ImageSweep<T> sweep(args);
-    for (int64_t image = begin; image < end; ++image) sweep.Run(image);
-  });
+  if (args.format == BoxFormat::kRotated) {
+    SweepImages<true>(cpu, args);
+  } else {
+    SweepImages<false>(cpu, args);
+  }
   return nullptr;
 }
 
-TFO_INSTANTIATE_WIDE_ALGORITHM(MulticlassNms, Cpu, MulticlassNmsArgs);
+}  // namespace TFO_CPU_NAMESPACE
+
+TFO_INSTANTIATE_WIDE_ALGORITHM_PER_LEVEL(MulticlassNms, MulticlassNmsArgs);
 
 }  // namespace tfo

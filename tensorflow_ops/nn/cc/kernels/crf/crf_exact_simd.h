@@ -1,16 +1,32 @@
 // The sums over paths of one example of crf.h with an exponent for each number,
-// where plain doubles do not suffice, for crf_cpu.cc.
-#ifndef TENSORFLOW_OPS_NN_CC_KERNELS_CRF_CRF_EXACT_CPU_H_
-#define TENSORFLOW_OPS_NN_CC_KERNELS_CRF_CRF_EXACT_CPU_H_
+// where plain doubles do not suffice. Only *_simd.cc files include this header.
+#ifndef TENSORFLOW_OPS_NN_CC_KERNELS_CRF_CRF_EXACT_SIMD_H_
+#define TENSORFLOW_OPS_NN_CC_KERNELS_CRF_CRF_EXACT_SIMD_H_
 
 #include <algorithm>
 #include <memory>
 #include <vector>
 
-#include "tensorflow_ops/nn/cc/kernels/crf/crf_paths_cpu.h"
-#include "tensorflow_ops/nn/cc/kernels/sequence_losses/scaled.h"
+#include "tensorflow_ops/nn/cc/kernels/crf/crf_plain_simd.h"
 
-namespace tfo::crf_internal {
+namespace tfo {
+namespace TFO_CPU_NAMESPACE {
+
+// Sets to[n] to e^(scores - shift). Does not call the C library, whose exp of
+// doubles needs glibc 2.29.
+template <typename T>
+void ExactRow(const T* scores, double shift, int64_t n, Scaled<double>* to) {
+  for (int64_t i = 0; i < n; i += kCount) {
+    const int64_t count = n - i < kCount ? n - i : kCount;
+    V x = {};
+    for (int64_t k = 0; k < count; ++k) x[k] = LoadOne(scores + i + k) - shift;
+    S::I unused = {};
+    const S exact = ScaledExp(x, unused).Normalized();
+    for (int64_t k = 0; k < count; ++k) {
+      to[i + k] = {exact.mantissa[k], exact.exponent[k]};
+    }
+  }
+}
 
 template <typename T>
 class ExactPaths {
@@ -39,7 +55,7 @@ class ExactPaths {
     bool finite = frames_ < 2 || matrices_.range.finite;
     for (int64_t t = 0; t < frames_; ++t) {
       const T* const logits = logits_ + t * tags_;
-      const CrfRange range = RangeOf(logits, tags_);
+      const Range range = RangeOf(logits, tags_);
       finite &= range.finite;
       largest_[t] = range.largest;
       Number *const to = Paths(t), *const emissions = Emissions(t);
@@ -48,7 +64,7 @@ class ExactPaths {
       } else {
         Step</*kForward=*/true>(Paths(t - 1), to);
       }
-      TFO_DISPATCH(CrfExactRow<T>)(logits, range.Shift(), tags_, emissions);
+      ExactRow(logits, range.Shift(), tags_, emissions);
       for (int64_t j = 0; j < tags_; ++j) to[j] = to[j] * emissions[j];
     }
     if (!finite) return kNan;
@@ -56,7 +72,7 @@ class ExactPaths {
     for (int64_t j = 0; frames_ > 0 && j < tags_; ++j) {
       total_ = total_ + Paths(frames_ - 1)[j];
     }
-    return TFO_DISPATCH(CrfLog)(total_);
+    return LogOfScaled(total_.mantissa, total_.exponent);
   }
 
   // Requires a Forward that kept all frames and returned a finite log Z. Writes
@@ -107,9 +123,8 @@ class ExactPaths {
   const Number* Exact() {
     if (exact_ == nullptr) {
       exact_.reset(new Number[tags_ * tags_]);
-      TFO_DISPATCH(CrfExactRow<Accumulator<T>>)
-      (scores_.transitions, matrices_.range.Shift(), tags_ * tags_,
-       exact_.get());
+      ExactRow(scores_.transitions, matrices_.range.Shift(), tags_ * tags_,
+               exact_.get());
     }
     return exact_.get();
   }
@@ -130,11 +145,11 @@ class ExactPaths {
   // to = from * matrix, forward or backward.
   template <bool kForward>
   void Step(const Number* from, Number* to) {
-    const CrfMatrix& matrix = kForward ? matrices_.forward : matrices_.backward;
+    const Matrix& matrix = kForward ? matrices_.forward : matrices_.backward;
     double* const plain = doubles_.get();
     double* const sums = plain + 2 * matrix.stride;
     const int64_t exponent = ToPlain(from, plain);
-    TFO_DISPATCH(CrfPlainSums)(matrix, plain, sums);
+    PlainSums(matrix, plain, sums);
     for (int64_t j = 0; j < tags_; ++j) {
       to[j] = sums[j] < kLeastSum
                   ? Dot(from, Exact() + (kForward ? j : j * tags_),
@@ -171,9 +186,9 @@ class ExactPaths {
       const double unit = std::ldexp(scale / total_.mantissa,
                                      std::max<int64_t>(exponent, -5000));
       for (int64_t i = 0; i < tags_; ++i) before[i] *= unit;
-      const CrfPlainRows rows = {
-          2, stride, true, before, after - stride, nullptr, nullptr, nullptr};
-      TFO_DISPATCH(CrfPlainAddPairs)(tags_, rows, factors);
+      const PlainRows rows = {2,       stride,  true,   before, after - stride,
+                              nullptr, nullptr, nullptr};
+      PlainAddPairs(tags_, rows, factors);
       return;
     }
     const Number* const exact = Exact();
@@ -197,6 +212,7 @@ class ExactPaths {
   Number total_ = Number::Zero();
 };
 
-}  // namespace tfo::crf_internal
+}  // namespace TFO_CPU_NAMESPACE
+}  // namespace tfo
 
-#endif  // TENSORFLOW_OPS_NN_CC_KERNELS_CRF_CRF_EXACT_CPU_H_
+#endif  // TENSORFLOW_OPS_NN_CC_KERNELS_CRF_CRF_EXACT_SIMD_H_

@@ -1,21 +1,20 @@
 // nms on the CPU.
 #include <algorithm>
-#include <cmath>
 #include <memory>
 
-#include "tensorflow_ops/detection/cc/kernels/nms/nms.h"
+#include "tensorflow_ops/core/cc/cpu_dispatch.h"
 #include "tensorflow_ops/detection/cc/kernels/nms/nms_cells.h"
-#include "tensorflow_ops/detection/cc/kernels/nms/nms_kept.h"
-#include "tensorflow_ops/detection/cc/kernels/nms/nms_order.h"
+#include "tensorflow_ops/detection/cc/kernels/nms/nms_kept_simd.h"
 
 namespace tfo {
+namespace TFO_CPU_NAMESPACE {
 namespace {
 
 // The candidates, best first.
 template <typename T>
 std::vector<int32_t> Order(const NmsArgs<T>& args) {
   using Item = Ranked<ScoreKey<T>>;
-  const ScoreKey<T> limit = KeyOfThreshold(args.score_threshold);
+  const ScoreKey<T> limit = KeyOfScore(args.score_threshold);
   // Not cleared. One at a time: half is freed before `order` is allocated.
   std::unique_ptr<Item[]> items(new Item[args.num_boxes]);
   std::unique_ptr<Item[]> buffer(new Item[args.num_boxes]);
@@ -44,19 +43,21 @@ constexpr int64_t kSharedGroup = 64;
 // Goes through the candidates in chunks: threads compare those of a chunk with
 // the boxes kept before it; then one thread goes through what is left and
 // compares it with the boxes kept since. Threads share many groups instead.
-template <typename T>
+template <typename T, bool kRotated>
 class Sweep {
  public:
+  using Compared = ComparedBox<T, kRotated>;
+
   // Run replaces the candidates in `order`, best first, by the kept ones.
-  Sweep(const NmsArgs<T>& args, std::vector<int32_t>* order)
-      : args_(args),
+  Sweep(const Cpu& cpu, const NmsArgs<T>& args, std::vector<int32_t>* order)
+      : most_(args.max_outputs < 0 ? order->size() : args.max_outputs),
         order_(*order),
-        cells_(args, *order),
+        boxes_(Read(cpu, args, *order)),
+        cells_(args.groups, args.iou_threshold, *order, boxes_),
         shares_groups_(cells_.are_groups() &&
                        cells_.num_groups() * kSharedGroup <=
                            static_cast<int64_t>(order->size())),
-        kept_boxes_(args.format, args.iou_threshold, Capacities()),
-        most_(args.max_outputs < 0 ? order->size() : args.max_outputs) {}
+        kept_boxes_(args.iou_threshold, Capacities()) {}
 
   void Run(const Cpu& cpu) {
     const int64_t n = order_.size();
@@ -89,16 +90,26 @@ class Sweep {
   }
 
  private:
-  Candidate<T> Read(int64_t rank) {
-    return kept_boxes_.Read(args_.boxes, order_[rank], args_.format);
+  static std::vector<Compared> Read(const Cpu& cpu, const NmsArgs<T>& args,
+                                    const std::vector<int32_t>& order) {
+    std::vector<Compared> boxes(order.size());
+    cpu.ParallelFor(
+        order.size(), kRotated ? 200 : 10, [&](int64_t begin, int64_t end) {
+          for (int64_t r = begin; r < end; ++r) {
+            boxes[r] =
+                ReadCompared<T, kRotated>(args.boxes, order[r], args.format);
+          }
+        });
+    return boxes;
   }
 
   std::vector<int32_t> Capacities() const {
-    std::vector<int32_t> capacities = cells_.Capacities(args_, order_);
+    std::vector<int32_t> capacities = cells_.Capacities(boxes_, most_);
     if (shares_groups_) {
       // A vector's load may pass the end of a group, where another thread must
       // not write.
-      for (int32_t& capacity : capacities) capacity += kRowPadding;
+      for (int32_t& capacity : capacities)
+        capacity += KeptBoxes<T, kRotated>::kPadding;
     }
     return capacities;
   }
@@ -137,24 +148,24 @@ class Sweep {
   }
 
   bool KeepInGroup(int64_t rank, int64_t group) {
-    const Candidate<T> candidate = Read(rank);
-    if (!candidate.can_overlap) return true;
-    if (kept_boxes_.Suppress(candidate, group, 0)) return false;
-    kept_boxes_.Add(candidate, group);
+    const Compared& box = boxes_[rank];
+    if (!CanOverlap(box)) return true;
+    if (kept_boxes_.Suppress(box, group, 0)) return false;
+    kept_boxes_.Add(box, group);
     return true;
   }
 
   double CyclesPerCandidate() const {
     const double cycles = 50 + cells_.cycles_per_kept() * count_;
-    return args_.format == BoxFormat::kRotated ? 4 * cycles : cycles;
+    return kRotated ? 4 * cycles : cycles;
   }
 
   // Compares with the boxes of each cell from the given one on.
-  bool IsSuppressed(int64_t rank, const Candidate<T>& candidate,
-                    const std::vector<int32_t>& from) const {
-    return candidate.can_overlap &&
-           cells_.AnyCell(rank, candidate.row, [&](int64_t cell) {
-             return kept_boxes_.Suppress(candidate, cell, from[cell]);
+  bool IsSuppressed(int64_t rank, const std::vector<int32_t>& from) const {
+    const Compared& box = boxes_[rank];
+    return CanOverlap(box) &&
+           cells_.AnyCell(rank, Around(box).corners, [&](int64_t cell) {
+             return kept_boxes_.Suppress(box, cell, from[cell]);
            });
   }
 
@@ -163,28 +174,28 @@ class Sweep {
     cpu.ParallelFor(end - begin, cycles, [&](int64_t from, int64_t to) {
       const std::vector<int32_t> none(kept_boxes_.counts().size());
       for (int64_t i = from; i < to; ++i) {
-        gone[i] = IsSuppressed(begin + i, Read(begin + i), none);
+        gone[i] = IsSuppressed(begin + i, none);
       }
     });
   }
 
   void KeepOrDrop(int64_t rank, const std::vector<int32_t>& compared) {
-    const Candidate<T> candidate = Read(rank);
-    if (IsSuppressed(rank, candidate, compared)) return;
+    if (IsSuppressed(rank, compared)) return;
     // No more boxes are kept than ranks are read.
     order_[count_++] = order_[rank];
-    if (candidate.can_overlap) {
-      kept_boxes_.Add(candidate, cells_.CellOf(rank, candidate.row));
+    const Compared& box = boxes_[rank];
+    if (CanOverlap(box)) {
+      kept_boxes_.Add(box, cells_.CellOf(rank, Around(box).corners));
     }
   }
 
-  const NmsArgs<T>& args_;
+  const int64_t most_;
   std::vector<int32_t>& order_;
-  const NmsCells<T> cells_;
+  const std::vector<Compared> boxes_;  // of the ranks
+  const NmsCells<T, kRotated> cells_;
   // Whether groups have the average size that pays for room between them.
   const bool shares_groups_;
-  KeptBoxes<T> kept_boxes_;
-  const int64_t most_;
+  KeptBoxes<T, kRotated> kept_boxes_;
   int64_t count_ = 0;
 };
 
@@ -195,12 +206,18 @@ Error Nms(const Cpu& cpu, const NmsArgs<T>& args) {
   *args.count = 0;
   if (args.max_outputs == 0) return nullptr;
   std::vector<int32_t> order = Order(args);
-  Sweep<T>(args, &order).Run(cpu);
+  if (args.format == BoxFormat::kRotated) {
+    Sweep<T, true>(cpu, args, &order).Run(cpu);
+  } else {
+    Sweep<T, false>(cpu, args, &order).Run(cpu);
+  }
   std::copy(order.begin(), order.end(), args.kept);
   *args.count = static_cast<int32_t>(order.size());
   return nullptr;
 }
 
-TFO_INSTANTIATE_WIDE_ALGORITHM(Nms, Cpu, NmsArgs);
+}  // namespace TFO_CPU_NAMESPACE
+
+TFO_INSTANTIATE_WIDE_ALGORITHM_PER_LEVEL(Nms, NmsArgs);
 
 }  // namespace tfo

@@ -1,6 +1,7 @@
-// The passes of row_sums.h over some rows, on the calling thread.
-#ifndef TENSORFLOW_OPS_NN_CC_KERNELS_ROWS_ROW_SUMS_CPU_H_
-#define TENSORFLOW_OPS_NN_CC_KERNELS_ROWS_ROW_SUMS_CPU_H_
+// The passes of row_sums.h over some rows, on the calling thread. Only
+// *_simd.cc files include this header.
+#ifndef TENSORFLOW_OPS_NN_CC_KERNELS_ROWS_ROW_SUMS_SIMD_H_
+#define TENSORFLOW_OPS_NN_CC_KERNELS_ROWS_ROW_SUMS_SIMD_H_
 
 #include <algorithm>
 
@@ -8,6 +9,7 @@
 #include "tensorflow_ops/nn/cc/kernels/rows/rows_cpu.h"
 
 namespace tfo {
+namespace TFO_CPU_NAMESPACE {
 
 // Rows that are computed together, so that the next pass finds them in the
 // cache.
@@ -27,12 +29,11 @@ inline bool PreferRowByRow(int64_t rows, int64_t classes) {
 template <typename T>
 void SumRows(const RowSumsArgs<T>& args, int64_t begin, int64_t end) {
   if (!PreferRowByRow(args.rows, args.classes)) {
-    return TFO_DISPATCH(RunRows<RowSumsArgs<T>>)(args, begin, end);
+    return RunRows(args, begin, end);
   }
-  const auto reduce = TFO_DISPATCH(ReducePart<RowSumsArgs<T>>);
   for (int64_t row = begin; row < end; ++row) {
     Accumulator<T> state[kRowState];
-    reduce(args, row, 0, args.classes, state);
+    ReducePart(args, row, 0, args.classes, state);
     args.largest[row] = state[0];
     args.rest[row] = state[1];
   }
@@ -42,11 +43,11 @@ void SumRows(const RowSumsArgs<T>& args, int64_t begin, int64_t end) {
 template <typename T>
 void MapRows(const ScaledSoftmaxArgs<T>& args, int64_t begin, int64_t end) {
   if (!PreferRowByRow(args.rows, args.classes)) {
-    return TFO_DISPATCH(RunRows<ScaledSoftmaxArgs<T>>)(args, begin, end);
+    return RunRows(args, begin, end);
   }
-  const auto map = TFO_DISPATCH(MapPart<ScaledSoftmaxArgs<T>>);
   for (int64_t row = begin; row < end; ++row) {
-    map(args, row, 0, args.classes, nullptr);
+    MapPart(args, row, 0, args.classes,
+            static_cast<const Accumulator<T>*>(nullptr));
   }
 }
 
@@ -60,6 +61,7 @@ void ForRowBlocks(int64_t begin, int64_t end, int64_t classes,
   }
 }
 
+}  // namespace TFO_CPU_NAMESPACE
 }  // namespace tfo
 
-#endif  // TENSORFLOW_OPS_NN_CC_KERNELS_ROWS_ROW_SUMS_CPU_H_
+#endif  // TENSORFLOW_OPS_NN_CC_KERNELS_ROWS_ROW_SUMS_SIMD_H_
