@@ -60,7 +60,7 @@ mapfile -t py < <(files '*.py')
 ((${#only[@]} > 0)) || py=(.)
 
 ((${#cc[@]} == 0)) || check "clang-format" tool clang-format "${clang_format[@]}" "${cc[@]}"
-# No adding to a zero vector: compilers keep the addition. Broadcast in core/cc/simd.h says why.
+# No adding to a zero vector: compilers keep the addition. Broadcast in core/cc/simd/simd.h says why.
 # shellcheck disable=SC2329  # called through check
 broadcasts() { ! grep -nE '\{\} \+( |$)' "${cc[@]}" /dev/null; }
 ((${#cc[@]} == 0)) || check "broadcasts" broadcasts

@@ -5,7 +5,7 @@ so a build for this machine alone takes about half as long.
 """
 
 # Instruction set -> required processor flags (/proc/cpuinfo), narrowest
-# first. core/cc/cpu_dispatch.cc checks the same flags.
+# first. core/cc/simd/cpu_dispatch.cc checks the same flags.
 _LEVELS = {
     "baseline": ["avx"],
     "avx2": ["avx2", "fma", "f16c"],

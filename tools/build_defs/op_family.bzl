@@ -84,7 +84,7 @@ _TENSORFLOW_WARNINGS = ["-Wno-missing-field-initializers", "-Wno-sign-compare", 
 _TENSORFLOW_SANITIZERS = ["-fno-sanitize=undefined"]
 
 # Instruction set -> compiler flags, narrowest first. TensorFlow's own wheels need
-# the baseline. core/cc/cpu_dispatch.h chooses at run time. -ffp-contract=off disables
+# the baseline. core/cc/simd/cpu_dispatch.h chooses at run time. -ffp-contract=off disables
 # implicit fused multiply-adds, so that algorithms return the same bits at every level
 # unless they use explicit ones.
 CPU_LEVELS = {
@@ -104,8 +104,8 @@ def _level_flags(level):
 # do not use these defines, so that builds with different levels share their objects.
 _LEVEL_DEFINES = ["TFO_WITHOUT_CPU_" + level.upper() for level in CPU_LEVELS if level not in BUILT_CPU_LEVELS]
 
-# simd_srcs are compiled once per CPU level, in a namespace of that level (core/cc/simd.h). The narrowest level's objects
-# also dispatch (core/cc/cpu_dispatch.h), and those of others share no inline code with it (level_object.bzl). Loops written
+# simd_srcs are compiled once per CPU level, in a namespace of that level (core/cc/simd/simd.h). The narrowest level's objects
+# also dispatch (core/cc/simd/cpu_dispatch.h), and those of others share no inline code with it (level_object.bzl). Loops written
 # with vector types are often as fast with simd_optimization = "-O2", and compile in half the time; the baseline always uses
 # it.
 def tfo_algorithm_library(name, hdrs, srcs = [], simd_srcs = [], simd_optimization = "-O3", deps = []):
@@ -147,9 +147,9 @@ def tfo_algorithm_library(name, hdrs, srcs = [], simd_srcs = [], simd_optimizati
         deps = deps,
     )
 
-# `name_emulated` runs the kernels on the CPU with a fiber per CUDA thread (core/cc/cuda_emulation.h), so that tests can
+# `name_emulated` runs the kernels on the CPU with a fiber per CUDA thread (core/cc/cuda/cuda_emulation.h), so that tests can
 # check results, but not behavior specific to GPUs. `name_mirrored` runs them in programs for a GPU, where tests give
-# memory of the host to kernels (core/cc/gpu_mirror.h). Both are compiled only if a test links them.
+# memory of the host to kernels (core/cc/cuda/gpu_mirror.h). Both are compiled only if a test links them.
 def tfo_cuda_library(name, srcs, deps = [], cuda_deps = []):
     """CUDA kernels: `name`, by nvcc, empty without --config=cuda; for tests `name_mirrored`, and `name_emulated` by g++."""
     for suffix, copts in {"": [], "_mirrored": ["-DTFO_GPU_MIRROR", "-lineinfo"]}.items():
@@ -387,11 +387,11 @@ def tfo_op_family(name, srcs, op_libraries, deps = []):
         deps = deps,
     )
 
-# With cuda_deps, the test (core/cc/gpu_testing.h) emulates CUDA kernels on the CPU, but not with
+# With cuda_deps, the test (core/cc/testing/gpu_testing.h) emulates CUDA kernels on the CPU, but not with
 # --config=without_emulation. `name_on_gpu`, which needs --config=cuda, is the same test as a program that runs them on a
 # GPU: tools/gpu/build.sh.
 def tfo_algorithm_test(name, srcs, deps, cuda_deps = []):
-    """A C++ test of algorithms, with core/cc/testing.h. --config=asan, ubsan and tsan run these tests."""
+    """A C++ test of algorithms, with core/cc/testing/testing.h. --config=asan, ubsan and tsan run these tests."""
     defines = []
     if cuda_deps:
         cc_binary(

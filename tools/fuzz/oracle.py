@@ -81,11 +81,11 @@ def difference(expected, actual, *, compiled, one_op, rounds=False, largest_inpu
       so that a sum that cancels is any number up to about 1e-6 of the inputs and of the root of their number. It has
       no strings, and takes the nearest index where TensorFlow's gather refuses one. It has no RaggedTensors of
       unknown sizes, and does not sort SparseTensors.
-    - XLA (core/cc/xla_compile.cc) leaves out a refused gradient without elements, and TensorFlow's optimizer does where
-      shapes are known.
+    - XLA (core/cc/xla/xla_compile.cc) leaves out a refused gradient without elements, and TensorFlow's optimizer does
+      where shapes are known.
     - vectorized_map refuses arguments that differ between iterations and must not, by ValueError.
     - A wrong shape is a ValueError, whose text ends differently in an eager call and in a graph. Without static shapes
-      the kernel raises InvalidArgumentError (core/cc/shape_check.h).
+      the kernel raises InvalidArgumentError (core/cc/glue/shape_check.h).
     - TensorFlow converts NumPy arrays of objects, and lists of uint64 beyond int64, in graphs only, and lists of arrays
       in eager calls only.
     - A function may refuse graphs of TensorFlow 1, by a sentence that says so.

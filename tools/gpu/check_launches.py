@@ -2,7 +2,8 @@
 
 usage: check_launches.py LAUNCHES WHEEL
 
-LAUNCHES: a folder, which the environment variable TFO_LAUNCHES named when the tests ran (core/cc/cuda_emulation.h).
+LAUNCHES: a folder, which the environment variable TFO_LAUNCHES named when the tests ran
+  (core/cc/cuda/cuda_emulation.h).
 WHEEL: has the kernels for all compute capabilities.
 
 A launch fails if a block has more threads than __launch_bounds__ or the registers allow, or too much shared memory.

@@ -2,8 +2,8 @@
 
 #include <cmath>
 
-#include "tensorflow_ops/core/cc/convert_simd.h"
-#include "tensorflow_ops/core/cc/testing.h"
+#include "tensorflow_ops/core/cc/simd/convert_simd.h"
+#include "tensorflow_ops/core/cc/testing/testing.h"
 
 namespace tfo {
 namespace {

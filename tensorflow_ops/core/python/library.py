@@ -25,7 +25,7 @@ XLA_PATH = os.path.join(_FOLDER, "_tensorflow_ops_xla.so")
 # An attribute of the module tensorflow, which remains when ours are deleted from sys.modules: where
 # it was imported from. A second import would abort the process, or raise KeyError for the first gradient.
 _MARK = "_tensorflow_ops_folder"
-# The payload of a shape function's errors (core/cc/shape_check.cc).
+# The payload of a shape function's errors (core/cc/glue/shape_check.cc).
 _SHAPE_ERROR = b"tensorflow_ops/shape_error"
 
 
@@ -71,7 +71,7 @@ def shape_text(shape: tf.TensorShape) -> str:
 
 
 def _got(op: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], message: str) -> str:
-    """Returns ", got SHAPE" of the input that a message begins with, as kernels do (core/cc/shape_check.cc)."""
+    """Returns ", got SHAPE" of the input that a message begins with, as kernels do (core/cc/glue/shape_check.cc)."""
     value = inspect.signature(op).bind(*args, **kwargs).arguments.get(message.partition(" ")[0])
     shapes = [tf.TensorShape(x.shape) for x in tf.nest.flatten(value) if hasattr(x, "shape")]
     texts = [shape_text(shape) for shape in shapes if shape.rank is not None]

@@ -1,5 +1,5 @@
 #include "ramp/cc/ramp.h"
-#include "tensorflow_ops/core/cc/cuda_launch.h"
+#include "tensorflow_ops/core/cc/cuda/cuda_launch.h"
 
 namespace ramp {
 namespace {

@@ -1,6 +1,6 @@
 #include "absl/strings/str_cat.h"
 #include "ramp/cc/ramp.h"
-#include "tensorflow_ops/core/cc/op_util.h"
+#include "tensorflow_ops/core/cc/glue/op_util.h"
 
 namespace ramp {
 namespace {

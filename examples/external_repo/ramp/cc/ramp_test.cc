@@ -1,6 +1,6 @@
 #include "ramp/cc/ramp.h"
 
-#include "tensorflow_ops/core/cc/gpu_testing.h"
+#include "tensorflow_ops/core/cc/testing/gpu_testing.h"
 
 namespace ramp {
 namespace {

@@ -1,7 +1,7 @@
 // The ops of non-maximum suppression: names, inputs, attrs, outputs, shapes.
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/shape_inference.h"
-#include "tensorflow_ops/core/cc/named_dims.h"
+#include "tensorflow_ops/core/cc/glue/named_dims.h"
 #include "tensorflow_ops/detection/cc/kernels/nms/nms_inputs_op.h"
 
 namespace tfo {

@@ -2,7 +2,7 @@
 #include "absl/strings/str_cat.h"
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/shape_inference.h"
-#include "tensorflow_ops/core/cc/op_util.h"
+#include "tensorflow_ops/core/cc/glue/op_util.h"
 #include "tensorflow_ops/image/cc/kernels/grid_sample/grid_sample_args.h"
 
 namespace tfo {

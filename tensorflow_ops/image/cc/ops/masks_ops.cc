@@ -2,7 +2,7 @@
 #include "absl/strings/str_cat.h"
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/shape_inference.h"
-#include "tensorflow_ops/core/cc/named_dims.h"
+#include "tensorflow_ops/core/cc/glue/named_dims.h"
 #include "tensorflow_ops/image/cc/kernels/masks/planes.h"
 
 namespace tfo {

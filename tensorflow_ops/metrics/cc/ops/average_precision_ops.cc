@@ -1,7 +1,7 @@
 // The ops of COCO's average precision: names, inputs, outputs, shapes.
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/shape_inference.h"
-#include "tensorflow_ops/core/cc/named_dims.h"
+#include "tensorflow_ops/core/cc/glue/named_dims.h"
 
 namespace tfo {
 namespace {

@@ -1,5 +1,5 @@
 // CrfLogLikelihood, its gradient, CrfMarginals and CrfDecode.
-#include "tensorflow_ops/core/cc/op_spec.h"
+#include "tensorflow_ops/core/cc/glue/op_spec.h"
 #include "tensorflow_ops/nn/cc/kernels/crf/crf.h"
 
 TFO_OP("CrfLogLikelihood", CrfLikelihoodArgs);

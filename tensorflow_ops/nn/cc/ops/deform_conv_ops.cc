@@ -4,7 +4,7 @@
 #include "tensorflow/core/framework/common_shape_fns.h"
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/shape_inference.h"
-#include "tensorflow_ops/core/cc/named_dims.h"
+#include "tensorflow_ops/core/cc/glue/named_dims.h"
 #include "tensorflow_ops/nn/cc/kernels/deform_conv/deform_conv_shapes_op.h"
 
 namespace tfo {

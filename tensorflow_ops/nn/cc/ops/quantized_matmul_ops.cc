@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/shape_inference.h"
-#include "tensorflow_ops/core/cc/named_dims.h"
+#include "tensorflow_ops/core/cc/glue/named_dims.h"
 
 namespace tfo {
 namespace {

@@ -1,5 +1,5 @@
 // Lstm, Gru and their gradients.
-#include "tensorflow_ops/core/cc/op_spec.h"
+#include "tensorflow_ops/core/cc/glue/op_spec.h"
 #include "tensorflow_ops/nn/cc/kernels/recurrent/gru.h"
 #include "tensorflow_ops/nn/cc/kernels/recurrent/lstm.h"
 

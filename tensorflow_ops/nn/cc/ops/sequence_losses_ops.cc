@@ -1,5 +1,5 @@
 // CtcLoss, RnntLoss and their gradients.
-#include "tensorflow_ops/core/cc/op_spec.h"
+#include "tensorflow_ops/core/cc/glue/op_spec.h"
 #include "tensorflow_ops/nn/cc/kernels/sequence_losses/sequence_loss.h"
 
 TFO_OP("CtcLoss", CtcLossArgs);

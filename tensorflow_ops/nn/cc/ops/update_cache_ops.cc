@@ -1,7 +1,7 @@
 // UpdateCache: names, inputs, outputs, shape.
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/shape_inference.h"
-#include "tensorflow_ops/core/cc/op_util.h"
+#include "tensorflow_ops/core/cc/glue/op_util.h"
 
 namespace tfo {
 namespace {

@@ -1,4 +1,4 @@
-#include "tensorflow_ops/core/cc/cuda_launch.h"
+#include "tensorflow_ops/core/cc/cuda/cuda_launch.h"
 #include "tensorflow_ops/zero_out/cc/kernels/zero_out.h"
 
 namespace tfo {

@@ -1,7 +1,7 @@
 // The OpKernels of ZeroOut and ZeroOutWithIndex: check values, allocate
 // outputs, call the algorithm.
 #include "absl/strings/str_cat.h"
-#include "tensorflow_ops/core/cc/op_util.h"
+#include "tensorflow_ops/core/cc/glue/op_util.h"
 #include "tensorflow_ops/zero_out/cc/kernels/zero_out.h"
 
 namespace tfo {

@@ -1,6 +1,6 @@
 #include "tensorflow_ops/zero_out/cc/kernels/zero_out.h"
 
-#include "tensorflow_ops/core/cc/gpu_testing.h"
+#include "tensorflow_ops/core/cc/testing/gpu_testing.h"
 
 namespace tfo {
 namespace {

@@ -1,5 +1,5 @@
 // A block for each example: its threads share the sinks of each step.
-#include "tensorflow_ops/core/cc/cuda_launch.h"
+#include "tensorflow_ops/core/cc/cuda/cuda_launch.h"
 #include "tensorflow_ops/detection/cc/kernels/assignment/assignment_search.h"
 
 namespace tfo {

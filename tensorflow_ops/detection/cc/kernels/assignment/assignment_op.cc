@@ -1,6 +1,6 @@
 // The OpKernel of LinearSumAssignment.
 #include "absl/strings/str_cat.h"
-#include "tensorflow_ops/core/cc/op_spec.h"
+#include "tensorflow_ops/core/cc/glue/op_spec.h"
 #include "tensorflow_ops/detection/cc/kernels/assignment/assignment.h"
 
 namespace tfo {

@@ -1,7 +1,7 @@
 // Compares assignments with the cheapest flow by Bellman and Ford.
 #include <limits>
 
-#include "tensorflow_ops/core/cc/gpu_testing.h"
+#include "tensorflow_ops/core/cc/testing/gpu_testing.h"
 #include "tensorflow_ops/detection/cc/kernels/assignment/assignment_search.h"
 
 namespace tfo {

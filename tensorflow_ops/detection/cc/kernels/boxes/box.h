@@ -14,8 +14,8 @@
 #include <type_traits>
 #include <utility>
 
-#include "tensorflow_ops/core/cc/elementwise.h"
 #include "tensorflow_ops/core/cc/float16.h"
+#include "tensorflow_ops/core/cc/simd/elementwise.h"
 
 namespace tfo {
 

@@ -1,4 +1,4 @@
-#include "tensorflow_ops/core/cc/cuda_launch.h"
+#include "tensorflow_ops/core/cc/cuda/cuda_launch.h"
 #include "tensorflow_ops/core/cc/int_math.h"
 #include "tensorflow_ops/detection/cc/kernels/boxes/box_iou.h"
 #include "tensorflow_ops/detection/cc/kernels/boxes/box_metric.h"

@@ -1,5 +1,5 @@
 // The OpKernels of BoxIou, BoxIouLoss and their gradients.
-#include "tensorflow_ops/core/cc/op_spec.h"
+#include "tensorflow_ops/core/cc/glue/op_spec.h"
 #include "tensorflow_ops/detection/cc/kernels/boxes/box_iou.h"
 
 namespace tfo {

@@ -1,8 +1,8 @@
 // box_iou on the CPU: a box of the rows with a vector of columns at a time.
 #include <algorithm>
 
-#include "tensorflow_ops/core/cc/cpu_dispatch.h"
-#include "tensorflow_ops/core/cc/math_simd.h"
+#include "tensorflow_ops/core/cc/simd/cpu_dispatch.h"
+#include "tensorflow_ops/core/cc/simd/math_simd.h"
 #include "tensorflow_ops/detection/cc/kernels/boxes/box_iou.h"
 #include "tensorflow_ops/detection/cc/kernels/boxes/box_lanes_simd.h"
 #include "tensorflow_ops/detection/cc/kernels/boxes/rotated_box.h"

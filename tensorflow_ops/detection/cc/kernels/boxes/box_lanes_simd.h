@@ -3,7 +3,7 @@
 #ifndef TENSORFLOW_OPS_DETECTION_CC_KERNELS_BOXES_BOX_LANES_SIMD_H_
 #define TENSORFLOW_OPS_DETECTION_CC_KERNELS_BOXES_BOX_LANES_SIMD_H_
 
-#include "tensorflow_ops/core/cc/simd.h"
+#include "tensorflow_ops/core/cc/simd/simd.h"
 #include "tensorflow_ops/detection/cc/kernels/boxes/box_metric.h"
 
 namespace tfo {

@@ -3,7 +3,7 @@
 #ifndef TENSORFLOW_OPS_DETECTION_CC_KERNELS_BOXES_BOX_METRIC_H_
 #define TENSORFLOW_OPS_DETECTION_CC_KERNELS_BOXES_BOX_METRIC_H_
 
-#include "tensorflow_ops/core/cc/elementwise.h"
+#include "tensorflow_ops/core/cc/simd/elementwise.h"
 #include "tensorflow_ops/detection/cc/kernels/boxes/box.h"
 
 namespace tfo {

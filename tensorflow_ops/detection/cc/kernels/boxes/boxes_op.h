@@ -2,7 +2,7 @@
 #ifndef TENSORFLOW_OPS_DETECTION_CC_KERNELS_BOXES_BOXES_OP_H_
 #define TENSORFLOW_OPS_DETECTION_CC_KERNELS_BOXES_BOXES_OP_H_
 
-#include "tensorflow_ops/core/cc/op_util.h"
+#include "tensorflow_ops/core/cc/glue/op_util.h"
 #include "tensorflow_ops/detection/cc/kernels/boxes/box.h"
 
 namespace tfo {

@@ -7,7 +7,7 @@
 
 #include <cmath>
 
-#include "tensorflow_ops/core/cc/elementwise.h"
+#include "tensorflow_ops/core/cc/simd/elementwise.h"
 #include "tensorflow_ops/detection/cc/kernels/boxes/box.h"
 
 namespace tfo {

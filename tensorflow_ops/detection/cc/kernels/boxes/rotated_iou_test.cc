@@ -4,7 +4,7 @@
 #include <cmath>
 #include <vector>
 
-#include "tensorflow_ops/core/cc/gpu_testing.h"
+#include "tensorflow_ops/core/cc/testing/gpu_testing.h"
 #include "tensorflow_ops/detection/cc/kernels/boxes/box_iou.h"
 #include "tensorflow_ops/detection/cc/kernels/boxes/rotated_box.h"
 

@@ -1,6 +1,6 @@
 // multiclass_nms on a GPU: a block sorts and sweeps a class of an image; then a
 // block of each image merges its classes.
-#include "tensorflow_ops/core/cc/sort_gpu.h"
+#include "tensorflow_ops/core/cc/cuda/sort_gpu.h"
 #include "tensorflow_ops/detection/cc/kernels/nms/multiclass_nms.h"
 #include "tensorflow_ops/detection/cc/kernels/nms/nms_gpu.h"
 

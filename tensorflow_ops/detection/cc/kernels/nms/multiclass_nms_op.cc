@@ -1,5 +1,5 @@
 // The OpKernel of MulticlassNms.
-#include "tensorflow_ops/core/cc/op_util.h"
+#include "tensorflow_ops/core/cc/glue/op_util.h"
 #include "tensorflow_ops/detection/cc/kernels/nms/multiclass_nms.h"
 #include "tensorflow_ops/detection/cc/kernels/nms/nms_inputs_op.h"
 

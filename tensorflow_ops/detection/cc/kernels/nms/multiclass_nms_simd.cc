@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "tensorflow_ops/core/cc/cpu_dispatch.h"
+#include "tensorflow_ops/core/cc/simd/cpu_dispatch.h"
 #include "tensorflow_ops/detection/cc/kernels/nms/multiclass_nms.h"
 #include "tensorflow_ops/detection/cc/kernels/nms/nms_kept_simd.h"
 #include "tensorflow_ops/detection/cc/kernels/nms/nms_order.h"

@@ -4,7 +4,7 @@
 // boxes, not with its square.
 #include "tensorflow_ops/detection/cc/kernels/nms/nms_gpu.h"
 
-#include "tensorflow_ops/core/cc/sort_gpu.h"
+#include "tensorflow_ops/core/cc/cuda/sort_gpu.h"
 #include "tensorflow_ops/detection/cc/kernels/nms/nms.h"
 
 namespace tfo {

@@ -2,7 +2,7 @@
 #ifndef TENSORFLOW_OPS_DETECTION_CC_KERNELS_NMS_NMS_GPU_H_
 #define TENSORFLOW_OPS_DETECTION_CC_KERNELS_NMS_NMS_GPU_H_
 
-#include "tensorflow_ops/core/cc/cuda_launch.h"
+#include "tensorflow_ops/core/cc/cuda/cuda_launch.h"
 #include "tensorflow_ops/core/cc/int_math.h"
 #include "tensorflow_ops/core/cc/scratch.h"
 #include "tensorflow_ops/detection/cc/kernels/nms/nms_boxes.h"

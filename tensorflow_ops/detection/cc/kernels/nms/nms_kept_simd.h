@@ -7,7 +7,7 @@
 #include <memory>
 #include <vector>
 
-#include "tensorflow_ops/core/cc/simd.h"
+#include "tensorflow_ops/core/cc/simd/simd.h"
 #include "tensorflow_ops/detection/cc/kernels/nms/nms_boxes.h"
 
 namespace tfo {

@@ -1,6 +1,6 @@
 // The OpKernels of Nms, BatchedNms and SoftNms.
-#include "tensorflow_ops/core/cc/counted_output.h"
-#include "tensorflow_ops/core/cc/op_util.h"
+#include "tensorflow_ops/core/cc/glue/counted_output.h"
+#include "tensorflow_ops/core/cc/glue/op_util.h"
 #include "tensorflow_ops/detection/cc/kernels/nms/nms.h"
 #include "tensorflow_ops/detection/cc/kernels/nms/nms_inputs_op.h"
 #include "tensorflow_ops/detection/cc/kernels/nms/soft_nms.h"

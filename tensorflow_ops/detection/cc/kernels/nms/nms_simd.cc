@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <memory>
 
-#include "tensorflow_ops/core/cc/cpu_dispatch.h"
+#include "tensorflow_ops/core/cc/simd/cpu_dispatch.h"
 #include "tensorflow_ops/detection/cc/kernels/nms/nms_cells.h"
 #include "tensorflow_ops/detection/cc/kernels/nms/nms_kept_simd.h"
 

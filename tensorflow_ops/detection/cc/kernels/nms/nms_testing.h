@@ -9,7 +9,7 @@
 #include <random>
 #include <vector>
 
-#include "tensorflow_ops/core/cc/gpu_testing.h"
+#include "tensorflow_ops/core/cc/testing/gpu_testing.h"
 #include "tensorflow_ops/detection/cc/kernels/boxes/box.h"
 #include "tensorflow_ops/detection/cc/kernels/boxes/rotated_box.h"
 

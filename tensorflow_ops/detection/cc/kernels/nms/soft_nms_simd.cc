@@ -3,8 +3,8 @@
 #include <limits>
 #include <memory>
 
-#include "tensorflow_ops/core/cc/cpu_dispatch.h"
-#include "tensorflow_ops/core/cc/math_simd.h"
+#include "tensorflow_ops/core/cc/simd/cpu_dispatch.h"
+#include "tensorflow_ops/core/cc/simd/math_simd.h"
 #include "tensorflow_ops/detection/cc/kernels/nms/nms_kept_simd.h"
 #include "tensorflow_ops/detection/cc/kernels/nms/soft_nms.h"
 

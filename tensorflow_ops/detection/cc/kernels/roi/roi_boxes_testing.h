@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "tensorflow_ops/core/cc/gpu_testing.h"
+#include "tensorflow_ops/core/cc/testing/gpu_testing.h"
 #include "tensorflow_ops/detection/cc/kernels/roi/roi_box.h"
 
 namespace tfo::testing {

@@ -3,7 +3,7 @@
 #ifndef TENSORFLOW_OPS_DETECTION_CC_KERNELS_ROI_ROI_CHANNELS_GPU_H_
 #define TENSORFLOW_OPS_DETECTION_CC_KERNELS_ROI_ROI_CHANNELS_GPU_H_
 
-#include "tensorflow_ops/core/cc/cuda_launch.h"
+#include "tensorflow_ops/core/cc/cuda/cuda_launch.h"
 #include "tensorflow_ops/detection/cc/kernels/roi/roi_box.h"
 
 namespace tfo {

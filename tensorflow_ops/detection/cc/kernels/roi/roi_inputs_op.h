@@ -7,7 +7,7 @@
 #include <limits>
 #include <vector>
 
-#include "tensorflow_ops/core/cc/op_util.h"
+#include "tensorflow_ops/core/cc/glue/op_util.h"
 #include "tensorflow_ops/detection/cc/kernels/roi/roi_axis.h"
 
 namespace tfo {

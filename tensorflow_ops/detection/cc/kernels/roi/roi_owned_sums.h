@@ -9,8 +9,8 @@
 #include <type_traits>
 #include <vector>
 
-#include "tensorflow_ops/core/cc/convert_simd.h"
 #include "tensorflow_ops/core/cc/device.h"
+#include "tensorflow_ops/core/cc/simd/convert_simd.h"
 #include "tensorflow_ops/detection/cc/kernels/roi/roi_bin_rows.h"
 
 namespace tfo {

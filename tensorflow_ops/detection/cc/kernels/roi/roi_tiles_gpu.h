@@ -4,7 +4,7 @@
 #ifndef TENSORFLOW_OPS_DETECTION_CC_KERNELS_ROI_ROI_TILES_GPU_H_
 #define TENSORFLOW_OPS_DETECTION_CC_KERNELS_ROI_ROI_TILES_GPU_H_
 
-#include "tensorflow_ops/core/cc/cuda_launch.h"
+#include "tensorflow_ops/core/cc/cuda/cuda_launch.h"
 #include "tensorflow_ops/core/cc/int_math.h"
 #include "tensorflow_ops/detection/cc/kernels/roi/roi_axis.h"
 

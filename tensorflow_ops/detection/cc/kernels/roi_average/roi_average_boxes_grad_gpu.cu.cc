@@ -1,5 +1,5 @@
 // The gradient to boxes on a GPU.
-#include "tensorflow_ops/core/cc/cuda_launch.h"
+#include "tensorflow_ops/core/cc/cuda/cuda_launch.h"
 #include "tensorflow_ops/detection/cc/kernels/roi/roi_box_sums_gpu.h"
 #include "tensorflow_ops/detection/cc/kernels/roi_average/roi_average.h"
 #include "tensorflow_ops/detection/cc/kernels/roi_average/roi_average_gpu.h"

@@ -1,7 +1,7 @@
 // The averages on a GPU.
 #include "tensorflow_ops/detection/cc/kernels/roi_average/roi_average_gpu.h"
 
-#include "tensorflow_ops/core/cc/cuda_launch.h"
+#include "tensorflow_ops/core/cc/cuda/cuda_launch.h"
 #include "tensorflow_ops/detection/cc/kernels/roi_average/roi_average.h"
 
 namespace tfo {

@@ -1,5 +1,5 @@
 // The gradient to features on a GPU: by atomic additions, or in a fixed order.
-#include "tensorflow_ops/core/cc/cuda_launch.h"
+#include "tensorflow_ops/core/cc/cuda/cuda_launch.h"
 #include "tensorflow_ops/detection/cc/kernels/roi/roi_tiles_gpu.h"
 #include "tensorflow_ops/detection/cc/kernels/roi_average/roi_average.h"
 #include "tensorflow_ops/detection/cc/kernels/roi_average/roi_average_gpu.h"

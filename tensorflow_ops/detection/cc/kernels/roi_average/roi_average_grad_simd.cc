@@ -2,7 +2,7 @@
 // in one order.
 #include <cstring>
 
-#include "tensorflow_ops/core/cc/convert_simd.h"
+#include "tensorflow_ops/core/cc/simd/convert_simd.h"
 #include "tensorflow_ops/detection/cc/kernels/roi_average/roi_average_simd.h"
 
 namespace tfo {

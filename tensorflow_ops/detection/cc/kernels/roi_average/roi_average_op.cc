@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "tensorflow_ops/core/cc/op_util.h"
+#include "tensorflow_ops/core/cc/glue/op_util.h"
 #include "tensorflow_ops/detection/cc/kernels/roi/roi_inputs_op.h"
 #include "tensorflow_ops/detection/cc/kernels/roi_average/roi_average.h"
 

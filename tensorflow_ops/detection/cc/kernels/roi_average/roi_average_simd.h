@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "tensorflow_ops/core/cc/buckets.h"
-#include "tensorflow_ops/core/cc/cpu_dispatch.h"
-#include "tensorflow_ops/core/cc/simd.h"
+#include "tensorflow_ops/core/cc/simd/cpu_dispatch.h"
+#include "tensorflow_ops/core/cc/simd/simd.h"
 #include "tensorflow_ops/detection/cc/kernels/roi/roi_views.h"
 #include "tensorflow_ops/detection/cc/kernels/roi_average/roi_average.h"
 #include "tensorflow_ops/detection/cc/kernels/roi_average/roi_taps.h"

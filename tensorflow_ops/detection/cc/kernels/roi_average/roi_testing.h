@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "tensorflow_ops/core/cc/gpu_testing.h"
+#include "tensorflow_ops/core/cc/testing/gpu_testing.h"
 #include "tensorflow_ops/detection/cc/kernels/roi_average/roi_average.h"
 
 namespace tfo::testing {

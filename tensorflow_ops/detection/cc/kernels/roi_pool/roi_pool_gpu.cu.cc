@@ -1,5 +1,5 @@
 // roi_pool and its gradients on a GPU.
-#include "tensorflow_ops/core/cc/cuda_launch.h"
+#include "tensorflow_ops/core/cc/cuda/cuda_launch.h"
 #include "tensorflow_ops/detection/cc/kernels/roi/roi_channels_gpu.h"
 #include "tensorflow_ops/detection/cc/kernels/roi/roi_pool_bins.h"
 #include "tensorflow_ops/detection/cc/kernels/roi/roi_tiles_gpu.h"

@@ -1,6 +1,6 @@
 // The gradient of roi_pool on the CPU.
-#include "tensorflow_ops/core/cc/cpu_dispatch.h"
-#include "tensorflow_ops/core/cc/simd.h"
+#include "tensorflow_ops/core/cc/simd/cpu_dispatch.h"
+#include "tensorflow_ops/core/cc/simd/simd.h"
 #include "tensorflow_ops/detection/cc/kernels/roi/roi_owned_sums.h"
 #include "tensorflow_ops/detection/cc/kernels/roi_pool/roi_pool.h"
 #include "tensorflow_ops/detection/cc/kernels/roi_pool/roi_pool_boxes.h"

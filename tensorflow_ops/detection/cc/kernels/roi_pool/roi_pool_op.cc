@@ -1,5 +1,5 @@
 // The OpKernels of RoiPool, RoiPoolGrad and RoiPoolGradGrad.
-#include "tensorflow_ops/core/cc/op_util.h"
+#include "tensorflow_ops/core/cc/glue/op_util.h"
 #include "tensorflow_ops/detection/cc/kernels/roi/roi_inputs_op.h"
 #include "tensorflow_ops/detection/cc/kernels/roi_pool/roi_pool.h"
 

@@ -2,8 +2,8 @@
 #include <algorithm>
 #include <vector>
 
-#include "tensorflow_ops/core/cc/cpu_dispatch.h"
-#include "tensorflow_ops/core/cc/simd.h"
+#include "tensorflow_ops/core/cc/simd/cpu_dispatch.h"
+#include "tensorflow_ops/core/cc/simd/simd.h"
 #include "tensorflow_ops/detection/cc/kernels/roi/roi_views.h"
 #include "tensorflow_ops/detection/cc/kernels/roi_pool/roi_pool.h"
 #include "tensorflow_ops/detection/cc/kernels/roi_pool/roi_pool_boxes.h"

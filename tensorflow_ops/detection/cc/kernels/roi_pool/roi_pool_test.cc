@@ -4,7 +4,7 @@
 
 #include <cmath>
 
-#include "tensorflow_ops/core/cc/gpu_testing.h"
+#include "tensorflow_ops/core/cc/testing/gpu_testing.h"
 #include "tensorflow_ops/detection/cc/kernels/roi/roi_boxes_testing.h"
 
 namespace tfo {

@@ -1,4 +1,4 @@
-#include "tensorflow_ops/core/cc/cuda_launch.h"
+#include "tensorflow_ops/core/cc/cuda/cuda_launch.h"
 #include "tensorflow_ops/image/cc/kernels/connected_components/connected_components.h"
 
 // Union-find over pixels: parents with smaller indices, joined by atomicMin

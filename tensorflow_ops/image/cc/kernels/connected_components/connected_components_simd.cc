@@ -7,7 +7,7 @@
 #include <memory>
 #include <vector>
 
-#include "tensorflow_ops/core/cc/cpu_dispatch.h"
+#include "tensorflow_ops/core/cc/simd/cpu_dispatch.h"
 #include "tensorflow_ops/image/cc/kernels/connected_components/connected_components.h"
 #include "tensorflow_ops/image/cc/kernels/connected_components/row_runs_simd.h"
 

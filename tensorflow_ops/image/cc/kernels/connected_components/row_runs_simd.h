@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include "tensorflow_ops/core/cc/simd.h"
+#include "tensorflow_ops/core/cc/simd/simd.h"
 
 namespace tfo {
 namespace TFO_CPU_NAMESPACE {

@@ -2,7 +2,7 @@
 // atomics, and the same bits on each run.
 #include <algorithm>
 
-#include "tensorflow_ops/core/cc/cuda_launch.h"
+#include "tensorflow_ops/core/cc/cuda/cuda_launch.h"
 #include "tensorflow_ops/core/cc/int_math.h"
 #include "tensorflow_ops/image/cc/kernels/correlation_cost/correlation_cost.h"
 

@@ -1,5 +1,5 @@
 // The OpKernels of CorrelationCost and its gradient.
-#include "tensorflow_ops/core/cc/op_util.h"
+#include "tensorflow_ops/core/cc/glue/op_util.h"
 #include "tensorflow_ops/image/cc/kernels/correlation_cost/correlation_cost.h"
 #include "tensorflow_ops/image/cc/kernels/correlation_cost/correlation_inputs_op.h"
 

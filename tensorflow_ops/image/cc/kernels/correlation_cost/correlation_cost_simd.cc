@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "tensorflow_ops/core/cc/cpu_dispatch.h"
+#include "tensorflow_ops/core/cc/simd/cpu_dispatch.h"
 #include "tensorflow_ops/image/cc/kernels/correlation_cost/correlation_cost.h"
 #include "tensorflow_ops/image/cc/kernels/correlation_cost/correlation_rows_simd.h"
 

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "tensorflow_ops/core/cc/int_math.h"
-#include "tensorflow_ops/core/cc/simd.h"
+#include "tensorflow_ops/core/cc/simd/simd.h"
 #include "tensorflow_ops/image/cc/kernels/correlation_cost/correlation_cost.h"
 
 namespace tfo {

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "tensorflow_ops/core/cc/simd.h"
+#include "tensorflow_ops/core/cc/simd/simd.h"
 #include "tensorflow_ops/image/cc/kernels/correlation_cost/correlation_cost.h"
 #include "tensorflow_ops/image/cc/kernels/correlation_cost/correlation_rows_simd.h"
 

@@ -6,7 +6,7 @@
 #include <cstring>
 
 #include "tensorflow_ops/core/cc/device.h"
-#include "tensorflow_ops/core/cc/simd.h"
+#include "tensorflow_ops/core/cc/simd/simd.h"
 #include "tensorflow_ops/image/cc/kernels/distance_transform/distance_transform.h"
 
 namespace tfo {

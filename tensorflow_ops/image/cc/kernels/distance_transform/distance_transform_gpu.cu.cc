@@ -1,7 +1,7 @@
 #include <cmath>
 #include <type_traits>
 
-#include "tensorflow_ops/core/cc/cuda_launch.h"
+#include "tensorflow_ops/core/cc/cuda/cuda_launch.h"
 #include "tensorflow_ops/image/cc/kernels/distance_transform/distance_transform.h"
 
 namespace tfo {

@@ -1,6 +1,6 @@
 // The OpKernel of EuclideanDistanceTransform.
 #include "absl/strings/str_cat.h"
-#include "tensorflow_ops/core/cc/op_util.h"
+#include "tensorflow_ops/core/cc/glue/op_util.h"
 #include "tensorflow_ops/image/cc/kernels/distance_transform/distance_transform.h"
 #include "tensorflow_ops/image/cc/kernels/masks/mask_inputs_op.h"
 

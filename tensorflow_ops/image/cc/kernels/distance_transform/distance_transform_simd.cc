@@ -4,8 +4,8 @@
 #include <memory>
 #include <vector>
 
-#include "tensorflow_ops/core/cc/cpu_dispatch.h"
-#include "tensorflow_ops/core/cc/math_simd.h"
+#include "tensorflow_ops/core/cc/simd/cpu_dispatch.h"
+#include "tensorflow_ops/core/cc/simd/math_simd.h"
 #include "tensorflow_ops/image/cc/kernels/distance_transform/column_distances_simd.h"
 #include "tensorflow_ops/image/cc/kernels/distance_transform/distance_transform.h"
 

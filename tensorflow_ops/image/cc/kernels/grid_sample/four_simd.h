@@ -2,7 +2,7 @@
 #ifndef TENSORFLOW_OPS_IMAGE_CC_KERNELS_GRID_SAMPLE_FOUR_SIMD_H_
 #define TENSORFLOW_OPS_IMAGE_CC_KERNELS_GRID_SAMPLE_FOUR_SIMD_H_
 
-#include "tensorflow_ops/core/cc/simd.h"
+#include "tensorflow_ops/core/cc/simd/simd.h"
 
 namespace tfo {
 namespace TFO_CPU_NAMESPACE {

@@ -3,7 +3,7 @@
 #include <type_traits>
 #include <vector>
 
-#include "tensorflow_ops/core/cc/convert_simd.h"
+#include "tensorflow_ops/core/cc/simd/convert_simd.h"
 #include "tensorflow_ops/image/cc/kernels/grid_sample/grid_sample.h"
 #include "tensorflow_ops/image/cc/kernels/grid_sample/grid_sample_simd.h"
 #include "tensorflow_ops/image/cc/kernels/grid_sample/sample_bands.h"

@@ -2,7 +2,7 @@
 // pack of channels.
 #include <type_traits>
 
-#include "tensorflow_ops/core/cc/cuda_launch.h"
+#include "tensorflow_ops/core/cc/cuda/cuda_launch.h"
 #include "tensorflow_ops/core/cc/int_math.h"
 #include "tensorflow_ops/image/cc/kernels/grid_sample/grid_sample.h"
 #include "tensorflow_ops/image/cc/kernels/grid_sample/sample_taps_gpu.h"

@@ -1,5 +1,5 @@
 // The transposes of sums over taps.
-#include "tensorflow_ops/core/cc/simd.h"
+#include "tensorflow_ops/core/cc/simd/simd.h"
 #include "tensorflow_ops/image/cc/kernels/grid_sample/four_simd.h"
 #include "tensorflow_ops/image/cc/kernels/grid_sample/grid_sample_simd.h"
 #include "tensorflow_ops/image/cc/kernels/grid_sample/sample_block.h"

@@ -1,5 +1,5 @@
 // The OpKernels of GridSample and its gradients.
-#include "tensorflow_ops/core/cc/op_util.h"
+#include "tensorflow_ops/core/cc/glue/op_util.h"
 #include "tensorflow_ops/image/cc/kernels/grid_sample/grid_sample.h"
 
 namespace tfo {

@@ -1,7 +1,7 @@
 // Sums over taps. Their transposes are in grid_sample_grad_simd.cc.
 #include "tensorflow_ops/image/cc/kernels/grid_sample/grid_sample_simd.h"
 
-#include "tensorflow_ops/core/cc/simd.h"
+#include "tensorflow_ops/core/cc/simd/simd.h"
 #include "tensorflow_ops/image/cc/kernels/grid_sample/sample_block.h"
 
 namespace tfo {

@@ -3,7 +3,7 @@
 #ifndef TENSORFLOW_OPS_IMAGE_CC_KERNELS_GRID_SAMPLE_GRID_SAMPLE_SIMD_H_
 #define TENSORFLOW_OPS_IMAGE_CC_KERNELS_GRID_SAMPLE_GRID_SAMPLE_SIMD_H_
 
-#include "tensorflow_ops/core/cc/cpu_dispatch.h"
+#include "tensorflow_ops/core/cc/simd/cpu_dispatch.h"
 #include "tensorflow_ops/image/cc/kernels/grid_sample/grid_sample_args.h"
 
 namespace tfo {

@@ -1,5 +1,5 @@
 // The taps of blocks of samples.
-#include "tensorflow_ops/core/cc/simd.h"
+#include "tensorflow_ops/core/cc/simd/simd.h"
 #include "tensorflow_ops/image/cc/kernels/grid_sample/grid_sample_simd.h"
 #include "tensorflow_ops/image/cc/kernels/grid_sample/sample_axis.h"
 

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "tensorflow_ops/core/cc/testing.h"
+#include "tensorflow_ops/core/cc/testing/testing.h"
 #include "tensorflow_ops/image/cc/kernels/grid_sample/grid_sample.h"
 #include "tensorflow_ops/image/cc/kernels/grid_sample/grid_sample_simd.h"
 #include "tensorflow_ops/image/cc/kernels/grid_sample/grid_sample_testing.h"

@@ -6,7 +6,7 @@
 #include <cstring>
 #include <vector>
 
-#include "tensorflow_ops/core/cc/gpu_testing.h"
+#include "tensorflow_ops/core/cc/testing/gpu_testing.h"
 #include "tensorflow_ops/image/cc/kernels/grid_sample/grid_sample_testing.h"
 
 namespace tfo {

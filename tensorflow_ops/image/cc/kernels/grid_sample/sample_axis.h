@@ -1,5 +1,5 @@
 // The taps of a coordinate on one axis: pixels, weights, slopes. Formulas
-// (core/cc/elementwise.h): V is a vector, or float or double.
+// (core/cc/simd/elementwise.h): V is a vector, or float or double.
 //
 // A coordinate becomes a place in pixels, and the place is padded:
 //   zeros       stays; pixels outside count fill_value
@@ -15,7 +15,7 @@
 #ifndef TENSORFLOW_OPS_IMAGE_CC_KERNELS_GRID_SAMPLE_SAMPLE_AXIS_H_
 #define TENSORFLOW_OPS_IMAGE_CC_KERNELS_GRID_SAMPLE_SAMPLE_AXIS_H_
 
-#include "tensorflow_ops/core/cc/elementwise.h"
+#include "tensorflow_ops/core/cc/simd/elementwise.h"
 #include "tensorflow_ops/image/cc/kernels/grid_sample/grid_sample_args.h"
 
 namespace tfo {

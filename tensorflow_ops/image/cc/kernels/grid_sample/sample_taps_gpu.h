@@ -2,7 +2,7 @@
 #ifndef TENSORFLOW_OPS_IMAGE_CC_KERNELS_GRID_SAMPLE_SAMPLE_TAPS_GPU_H_
 #define TENSORFLOW_OPS_IMAGE_CC_KERNELS_GRID_SAMPLE_SAMPLE_TAPS_GPU_H_
 
-#include "tensorflow_ops/core/cc/cuda_launch.h"
+#include "tensorflow_ops/core/cc/cuda/cuda_launch.h"
 #include "tensorflow_ops/image/cc/kernels/grid_sample/grid_sample_args.h"
 #include "tensorflow_ops/image/cc/kernels/grid_sample/sample_axis.h"
 

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "tensorflow_ops/core/cc/gpu_testing.h"
+#include "tensorflow_ops/core/cc/testing/gpu_testing.h"
 #include "tensorflow_ops/image/cc/kernels/masks/planes.h"
 
 namespace tfo::testing {

@@ -1,7 +1,7 @@
 // The OpKernels of COCO's average precision. They have no CUDA kernels: metrics
 // collect their values on the host.
 #include "absl/strings/str_cat.h"
-#include "tensorflow_ops/core/cc/op_util.h"
+#include "tensorflow_ops/core/cc/glue/op_util.h"
 #include "tensorflow_ops/metrics/cc/kernels/average_precision/average_precision.h"
 #include "tensorflow_ops/metrics/cc/kernels/average_precision/match_detections.h"
 

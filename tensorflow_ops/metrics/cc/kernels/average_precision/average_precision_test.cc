@@ -7,7 +7,7 @@
 #include <random>
 #include <vector>
 
-#include "tensorflow_ops/core/cc/testing.h"
+#include "tensorflow_ops/core/cc/testing/testing.h"
 #include "tensorflow_ops/metrics/cc/kernels/average_precision/match_detections.h"
 
 namespace tfo {

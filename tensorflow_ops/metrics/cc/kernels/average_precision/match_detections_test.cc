@@ -8,7 +8,7 @@
 #include <random>
 #include <vector>
 
-#include "tensorflow_ops/core/cc/testing.h"
+#include "tensorflow_ops/core/cc/testing/testing.h"
 
 namespace tfo {
 namespace {

@@ -8,8 +8,8 @@
 #include <type_traits>
 #include <vector>
 
-#include "tensorflow_ops/core/cc/amx_gemm_simd.h"
 #include "tensorflow_ops/core/cc/device.h"
+#include "tensorflow_ops/core/cc/simd/amx_gemm_simd.h"
 #include "tensorflow_ops/nn/cc/kernels/attention/attention_cpu.h"
 
 namespace tfo {

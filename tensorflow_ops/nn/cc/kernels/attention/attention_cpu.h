@@ -26,10 +26,10 @@
 #include <type_traits>
 #include <vector>
 
-#include "tensorflow_ops/core/cc/convert_simd.h"
-#include "tensorflow_ops/core/cc/gemm_simd.h"
 #include "tensorflow_ops/core/cc/int_math.h"
 #include "tensorflow_ops/core/cc/scratch.h"
+#include "tensorflow_ops/core/cc/simd/convert_simd.h"
+#include "tensorflow_ops/core/cc/simd/gemm_simd.h"
 #include "tensorflow_ops/nn/cc/kernels/attention/attention.h"
 #include "tensorflow_ops/nn/cc/kernels/attention/attention_simd.h"
 

@@ -1,6 +1,6 @@
 #include "tensorflow_ops/nn/cc/kernels/attention/attention_few_simd.h"
 
-#include "tensorflow_ops/core/cc/math_simd.h"
+#include "tensorflow_ops/core/cc/simd/math_simd.h"
 #include "tensorflow_ops/nn/cc/kernels/attention/attention_math_simd.h"
 
 namespace tfo {

@@ -5,8 +5,8 @@
 
 #include <cstdint>
 
-#include "tensorflow_ops/core/cc/cpu_dispatch.h"
 #include "tensorflow_ops/core/cc/float16.h"
+#include "tensorflow_ops/core/cc/simd/cpu_dispatch.h"
 
 namespace tfo {
 

@@ -13,9 +13,9 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "tensorflow_ops/core/cc/cuda_launch.h"
+#include "tensorflow_ops/core/cc/cuda/cuda_launch.h"
+#include "tensorflow_ops/core/cc/cuda/mma_gpu.h"
 #include "tensorflow_ops/core/cc/int_math.h"
-#include "tensorflow_ops/core/cc/mma_gpu.h"
 #include "tensorflow_ops/nn/cc/kernels/attention/attention.h"
 
 namespace tfo {

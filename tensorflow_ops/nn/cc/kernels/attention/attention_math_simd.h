@@ -2,7 +2,7 @@
 #ifndef TENSORFLOW_OPS_NN_CC_KERNELS_ATTENTION_ATTENTION_MATH_SIMD_H_
 #define TENSORFLOW_OPS_NN_CC_KERNELS_ATTENTION_ATTENTION_MATH_SIMD_H_
 
-#include "tensorflow_ops/core/cc/math_simd.h"
+#include "tensorflow_ops/core/cc/simd/math_simd.h"
 #include "tensorflow_ops/nn/cc/kernels/rows/math.h"
 
 namespace tfo {

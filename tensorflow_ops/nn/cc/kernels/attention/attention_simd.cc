@@ -1,7 +1,7 @@
 #include "tensorflow_ops/nn/cc/kernels/attention/attention_simd.h"
 
-#include "tensorflow_ops/core/cc/gemm_simd.h"
-#include "tensorflow_ops/core/cc/math_simd.h"
+#include "tensorflow_ops/core/cc/simd/gemm_simd.h"
+#include "tensorflow_ops/core/cc/simd/math_simd.h"
 #include "tensorflow_ops/nn/cc/kernels/attention/attention_math_simd.h"
 
 namespace tfo {

@@ -6,8 +6,8 @@
 #include <cmath>
 #include <string>
 
-#include "tensorflow_ops/core/cc/gpu_testing.h"
-#include "tensorflow_ops/core/cc/testing.h"
+#include "tensorflow_ops/core/cc/testing/gpu_testing.h"
+#include "tensorflow_ops/core/cc/testing/testing.h"
 #include "tensorflow_ops/nn/cc/kernels/attention/attention.h"
 
 namespace tfo::testing {

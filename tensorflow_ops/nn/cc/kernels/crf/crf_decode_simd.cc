@@ -1,7 +1,7 @@
 // The search for the best sequence, over vectors of tags.
 #include <algorithm>
 
-#include "tensorflow_ops/core/cc/cpu_dispatch.h"
+#include "tensorflow_ops/core/cc/simd/cpu_dispatch.h"
 #include "tensorflow_ops/nn/cc/kernels/crf/crf_rows_simd.h"
 
 namespace tfo {

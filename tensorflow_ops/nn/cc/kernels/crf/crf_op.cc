@@ -1,5 +1,5 @@
 // The OpKernels of CrfLogLikelihood, its gradient, CrfMarginals and CrfDecode.
-#include "tensorflow_ops/core/cc/op_spec.h"
+#include "tensorflow_ops/core/cc/glue/op_spec.h"
 #include "tensorflow_ops/nn/cc/kernels/crf/crf.h"
 #include "tensorflow_ops/nn/cc/kernels/sequence_losses/sequence_inputs_op.h"
 

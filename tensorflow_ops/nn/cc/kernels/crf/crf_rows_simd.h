@@ -6,7 +6,7 @@
 #include <limits>
 #include <memory>
 
-#include "tensorflow_ops/core/cc/math_simd.h"
+#include "tensorflow_ops/core/cc/simd/math_simd.h"
 #include "tensorflow_ops/nn/cc/kernels/crf/crf.h"
 #include "tensorflow_ops/nn/cc/kernels/rows/reductions_simd.h"
 #include "tensorflow_ops/nn/cc/kernels/sequence_losses/halves_simd.h"

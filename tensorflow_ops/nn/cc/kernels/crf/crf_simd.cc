@@ -1,7 +1,7 @@
 // Sums over label sequences on the CPU: likelihoods, gradients, marginals.
 #include <algorithm>
 
-#include "tensorflow_ops/core/cc/cpu_dispatch.h"
+#include "tensorflow_ops/core/cc/simd/cpu_dispatch.h"
 #include "tensorflow_ops/nn/cc/kernels/crf/crf_exact_simd.h"
 #include "tensorflow_ops/nn/cc/kernels/crf/crf_plain_simd.h"
 

@@ -11,10 +11,10 @@
 #include <numeric>
 
 #include "tensorflow_ops/core/cc/bilinear.h"
-#include "tensorflow_ops/core/cc/cuda_launch.h"
+#include "tensorflow_ops/core/cc/cuda/cuda_launch.h"
+#include "tensorflow_ops/core/cc/cuda/tile_product_gpu.h"
 #include "tensorflow_ops/core/cc/int_math.h"
 #include "tensorflow_ops/core/cc/scratch.h"
-#include "tensorflow_ops/core/cc/tile_product_gpu.h"
 #include "tensorflow_ops/nn/cc/kernels/deform_conv/deform_conv.h"
 
 namespace tfo {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "tensorflow_ops/core/cc/convert_simd.h"
+#include "tensorflow_ops/core/cc/simd/convert_simd.h"
 #include "tensorflow_ops/nn/cc/kernels/deform_conv/deform_conv_simd.h"
 
 namespace tfo {

@@ -1,5 +1,5 @@
 // The OpKernels of DeformConv2d and its gradient.
-#include "tensorflow_ops/core/cc/op_util.h"
+#include "tensorflow_ops/core/cc/glue/op_util.h"
 #include "tensorflow_ops/nn/cc/kernels/deform_conv/deform_conv.h"
 #include "tensorflow_ops/nn/cc/kernels/deform_conv/deform_conv_shapes_op.h"
 

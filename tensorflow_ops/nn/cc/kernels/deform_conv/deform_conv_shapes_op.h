@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "tensorflow_ops/core/cc/op_util.h"
+#include "tensorflow_ops/core/cc/glue/op_util.h"
 #include "tensorflow_ops/nn/cc/kernels/deform_conv/deform_conv.h"
 
 namespace tfo {

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "tensorflow_ops/core/cc/convert_simd.h"
+#include "tensorflow_ops/core/cc/simd/convert_simd.h"
 
 namespace tfo {
 namespace TFO_CPU_NAMESPACE {

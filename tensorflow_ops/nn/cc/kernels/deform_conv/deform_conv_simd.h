@@ -10,12 +10,12 @@
 #include <type_traits>
 #include <vector>
 
-#include "tensorflow_ops/core/cc/amx_gemm_simd.h"
 #include "tensorflow_ops/core/cc/bilinear.h"
-#include "tensorflow_ops/core/cc/gemm_simd.h"
 #include "tensorflow_ops/core/cc/int_math.h"
 #include "tensorflow_ops/core/cc/scratch.h"
-#include "tensorflow_ops/core/cc/simd.h"
+#include "tensorflow_ops/core/cc/simd/amx_gemm_simd.h"
+#include "tensorflow_ops/core/cc/simd/gemm_simd.h"
+#include "tensorflow_ops/core/cc/simd/simd.h"
 #include "tensorflow_ops/nn/cc/kernels/deform_conv/deform_conv.h"
 
 namespace tfo {

@@ -7,8 +7,8 @@
 #include <utility>
 #include <vector>
 
-#include "tensorflow_ops/core/cc/cpu_dispatch.h"
-#include "tensorflow_ops/core/cc/gpu_testing.h"
+#include "tensorflow_ops/core/cc/simd/cpu_dispatch.h"
+#include "tensorflow_ops/core/cc/testing/gpu_testing.h"
 
 namespace tfo {
 namespace {

@@ -3,7 +3,7 @@
 #ifndef TENSORFLOW_OPS_NN_CC_KERNELS_DEFORMABLE_ATTENTION_DEFORMABLE_ATTENTION_CORNERS_H_
 #define TENSORFLOW_OPS_NN_CC_KERNELS_DEFORMABLE_ATTENTION_DEFORMABLE_ATTENTION_CORNERS_H_
 
-#include "tensorflow_ops/core/cc/math_simd.h"
+#include "tensorflow_ops/core/cc/simd/math_simd.h"
 #include "tensorflow_ops/nn/cc/kernels/deformable_attention/deformable_attention_simd.h"
 
 namespace tfo {

@@ -1,5 +1,5 @@
 #include "tensorflow_ops/core/cc/bilinear.h"
-#include "tensorflow_ops/core/cc/cuda_launch.h"
+#include "tensorflow_ops/core/cc/cuda/cuda_launch.h"
 #include "tensorflow_ops/core/cc/int_math.h"
 #include "tensorflow_ops/nn/cc/kernels/deformable_attention/deformable_attention.h"
 

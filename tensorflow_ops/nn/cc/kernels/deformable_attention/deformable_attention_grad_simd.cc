@@ -1,4 +1,4 @@
-#include "tensorflow_ops/core/cc/convert_simd.h"
+#include "tensorflow_ops/core/cc/simd/convert_simd.h"
 #include "tensorflow_ops/nn/cc/kernels/deformable_attention/deformable_attention_corners.h"
 
 namespace tfo {

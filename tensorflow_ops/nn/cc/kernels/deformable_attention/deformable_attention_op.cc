@@ -1,5 +1,5 @@
 // The OpKernels of MultiscaleDeformableAttention and its gradient.
-#include "tensorflow_ops/core/cc/op_util.h"
+#include "tensorflow_ops/core/cc/glue/op_util.h"
 #include "tensorflow_ops/nn/cc/kernels/deformable_attention/deformable_attention.h"
 
 namespace tfo {

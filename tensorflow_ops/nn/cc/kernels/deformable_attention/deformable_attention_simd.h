@@ -8,9 +8,9 @@
 #include <algorithm>
 #include <vector>
 
-#include "tensorflow_ops/core/cc/cpu_dispatch.h"
 #include "tensorflow_ops/core/cc/int_math.h"
-#include "tensorflow_ops/core/cc/simd.h"
+#include "tensorflow_ops/core/cc/simd/cpu_dispatch.h"
+#include "tensorflow_ops/core/cc/simd/simd.h"
 #include "tensorflow_ops/nn/cc/kernels/deformable_attention/deformable_attention.h"
 
 namespace tfo {

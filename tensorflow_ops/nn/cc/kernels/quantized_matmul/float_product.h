@@ -8,9 +8,9 @@
 #include <numeric>
 #include <vector>
 
-#include "tensorflow_ops/core/cc/gemm_simd.h"
 #include "tensorflow_ops/core/cc/int_math.h"
 #include "tensorflow_ops/core/cc/scratch.h"
+#include "tensorflow_ops/core/cc/simd/gemm_simd.h"
 #include "tensorflow_ops/nn/cc/kernels/quantized_matmul/direct_product_simd.h"
 #include "tensorflow_ops/nn/cc/kernels/quantized_matmul/quantized_matmul_simd.h"
 #include "tensorflow_ops/nn/cc/kernels/quantized_matmul/stored_weights.h"

@@ -9,9 +9,9 @@
 #include <type_traits>
 #include <vector>
 
-#include "tensorflow_ops/core/cc/amx_gemm_simd.h"
 #include "tensorflow_ops/core/cc/int_math.h"
 #include "tensorflow_ops/core/cc/scratch.h"
+#include "tensorflow_ops/core/cc/simd/amx_gemm_simd.h"
 #include "tensorflow_ops/nn/cc/kernels/quantized_matmul/integer_product_simd.h"
 #include "tensorflow_ops/nn/cc/kernels/quantized_matmul/stored_weights.h"
 

@@ -1,9 +1,9 @@
 #include "tensorflow_ops/nn/cc/kernels/quantized_matmul/integer_product_simd.h"
 
-#include "tensorflow_ops/core/cc/gemm_simd.h"
+#include "tensorflow_ops/core/cc/simd/gemm_simd.h"
 #include "tensorflow_ops/nn/cc/kernels/quantized_matmul/integer_packs_simd.h"
 #ifdef __AVX512F__
-#include "tensorflow_ops/core/cc/amx_tiles_simd.h"
+#include "tensorflow_ops/core/cc/simd/amx_tiles_simd.h"
 #endif
 
 namespace tfo {

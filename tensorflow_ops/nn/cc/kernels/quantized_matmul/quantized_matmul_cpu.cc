@@ -4,9 +4,9 @@
 #include <type_traits>
 #include <vector>
 
-#include "tensorflow_ops/core/cc/convert_simd.h"
-#include "tensorflow_ops/core/cc/gemm_simd.h"
 #include "tensorflow_ops/core/cc/scratch.h"
+#include "tensorflow_ops/core/cc/simd/convert_simd.h"
+#include "tensorflow_ops/core/cc/simd/gemm_simd.h"
 #include "tensorflow_ops/nn/cc/kernels/quantized_matmul/float_product.h"
 #include "tensorflow_ops/nn/cc/kernels/quantized_matmul/integer_product.h"
 #include "tensorflow_ops/nn/cc/kernels/quantized_matmul/quantized_matmul.h"

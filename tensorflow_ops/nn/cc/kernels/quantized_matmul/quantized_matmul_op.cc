@@ -1,6 +1,6 @@
 // The OpKernels of QuantizedMatmul and its gradient.
 #include "absl/strings/str_cat.h"
-#include "tensorflow_ops/core/cc/op_util.h"
+#include "tensorflow_ops/core/cc/glue/op_util.h"
 #include "tensorflow_ops/nn/cc/kernels/quantized_matmul/quantized_matmul.h"
 
 namespace tfo {

@@ -1,6 +1,6 @@
 #include "tensorflow_ops/nn/cc/kernels/quantized_matmul/quantized_matmul_simd.h"
 
-#include "tensorflow_ops/core/cc/simd.h"
+#include "tensorflow_ops/core/cc/simd/simd.h"
 #include "tensorflow_ops/nn/cc/kernels/quantized_matmul/stored_bytes_simd.h"
 
 namespace tfo {

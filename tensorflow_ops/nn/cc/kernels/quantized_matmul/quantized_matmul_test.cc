@@ -7,7 +7,7 @@
 #include <random>
 #include <vector>
 
-#include "tensorflow_ops/core/cc/gpu_testing.h"
+#include "tensorflow_ops/core/cc/testing/gpu_testing.h"
 
 namespace tfo {
 namespace {

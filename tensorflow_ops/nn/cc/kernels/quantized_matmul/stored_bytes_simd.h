@@ -2,7 +2,7 @@
 #ifndef TENSORFLOW_OPS_NN_CC_KERNELS_QUANTIZED_MATMUL_STORED_BYTES_SIMD_H_
 #define TENSORFLOW_OPS_NN_CC_KERNELS_QUANTIZED_MATMUL_STORED_BYTES_SIMD_H_
 
-#include "tensorflow_ops/core/cc/simd.h"
+#include "tensorflow_ops/core/cc/simd/simd.h"
 #include "tensorflow_ops/nn/cc/kernels/quantized_matmul/stored_bytes.h"
 
 namespace tfo {

@@ -2,7 +2,7 @@
 #ifndef TENSORFLOW_OPS_NN_CC_KERNELS_RECURRENT_ACTIVATION_H_
 #define TENSORFLOW_OPS_NN_CC_KERNELS_RECURRENT_ACTIVATION_H_
 
-#include "tensorflow_ops/core/cc/elementwise.h"
+#include "tensorflow_ops/core/cc/simd/elementwise.h"
 #include "tensorflow_ops/nn/cc/kernels/recurrent/recurrent.h"
 
 namespace tfo {

@@ -1,5 +1,5 @@
 // A block takes an example through all steps; a thread has units.
-#include "tensorflow_ops/core/cc/cuda_launch.h"
+#include "tensorflow_ops/core/cc/cuda/cuda_launch.h"
 #include "tensorflow_ops/nn/cc/kernels/recurrent/lstm.h"
 #include "tensorflow_ops/nn/cc/kernels/recurrent/lstm_step.h"
 

@@ -9,10 +9,10 @@
 #include <type_traits>
 
 #include "tensorflow_ops/core/cc/device.h"
-#include "tensorflow_ops/core/cc/gemm_simd.h"
 #include "tensorflow_ops/core/cc/int_math.h"
 #include "tensorflow_ops/core/cc/scratch.h"
-#include "tensorflow_ops/core/cc/simd.h"
+#include "tensorflow_ops/core/cc/simd/gemm_simd.h"
+#include "tensorflow_ops/core/cc/simd/simd.h"
 #include "tensorflow_ops/nn/cc/kernels/recurrent/recurrent.h"
 
 namespace tfo {

@@ -5,7 +5,7 @@
 #include <random>
 #include <vector>
 
-#include "tensorflow_ops/core/cc/args_testing.h"
+#include "tensorflow_ops/core/cc/testing/args_testing.h"
 #include "tensorflow_ops/nn/cc/kernels/recurrent/gru.h"
 #include "tensorflow_ops/nn/cc/kernels/recurrent/lstm.h"
 

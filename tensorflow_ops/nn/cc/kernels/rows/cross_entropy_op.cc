@@ -1,7 +1,7 @@
 // The OpKernels of SparseSoftmaxCrossEntropy, SoftmaxCrossEntropy and their
 // gradients.
 #include "absl/strings/str_cat.h"
-#include "tensorflow_ops/core/cc/op_spec.h"
+#include "tensorflow_ops/core/cc/glue/op_spec.h"
 #include "tensorflow_ops/nn/cc/kernels/rows/cross_entropy.h"
 #include "tensorflow_ops/nn/cc/kernels/rows/rows_op.h"
 

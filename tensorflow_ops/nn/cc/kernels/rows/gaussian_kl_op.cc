@@ -1,7 +1,7 @@
 // The OpKernels of GaussianKl and GaussianKlGrad.
 #include <array>
 
-#include "tensorflow_ops/core/cc/op_util.h"
+#include "tensorflow_ops/core/cc/glue/op_util.h"
 #include "tensorflow_ops/nn/cc/kernels/rows/gaussian_kl.h"
 #include "tensorflow_ops/nn/cc/kernels/rows/rows_op.h"
 

@@ -5,7 +5,7 @@
 #ifndef TENSORFLOW_OPS_NN_CC_KERNELS_ROWS_LANES_SIMD_H_
 #define TENSORFLOW_OPS_NN_CC_KERNELS_ROWS_LANES_SIMD_H_
 
-#include "tensorflow_ops/core/cc/simd.h"
+#include "tensorflow_ops/core/cc/simd/simd.h"
 #include "tensorflow_ops/nn/cc/kernels/rows/math.h"
 
 namespace tfo {

@@ -1,11 +1,11 @@
 // Exponentials of differences of logits, under one name for vectors and for
 // CUDA. Formulas of rows (rows.h) call these and the functions of
-// core/cc/elementwise.h.
+// core/cc/simd/elementwise.h.
 #ifndef TENSORFLOW_OPS_NN_CC_KERNELS_ROWS_MATH_H_
 #define TENSORFLOW_OPS_NN_CC_KERNELS_ROWS_MATH_H_
 
-#include "tensorflow_ops/core/cc/elementwise.h"
 #include "tensorflow_ops/core/cc/float16.h"
+#include "tensorflow_ops/core/cc/simd/elementwise.h"
 
 namespace tfo {
 namespace TFO_FORMULA_NAMESPACE {

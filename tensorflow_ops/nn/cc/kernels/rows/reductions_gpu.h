@@ -7,7 +7,7 @@
 #ifndef TENSORFLOW_OPS_NN_CC_KERNELS_ROWS_REDUCTIONS_GPU_H_
 #define TENSORFLOW_OPS_NN_CC_KERNELS_ROWS_REDUCTIONS_GPU_H_
 
-#include "tensorflow_ops/core/cc/cuda_launch.h"
+#include "tensorflow_ops/core/cc/cuda/cuda_launch.h"
 #include "tensorflow_ops/nn/cc/kernels/rows/state.h"
 
 namespace tfo {

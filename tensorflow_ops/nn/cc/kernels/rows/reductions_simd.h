@@ -3,7 +3,7 @@
 #ifndef TENSORFLOW_OPS_NN_CC_KERNELS_ROWS_REDUCTIONS_SIMD_H_
 #define TENSORFLOW_OPS_NN_CC_KERNELS_ROWS_REDUCTIONS_SIMD_H_
 
-#include "tensorflow_ops/core/cc/simd.h"
+#include "tensorflow_ops/core/cc/simd/simd.h"
 #include "tensorflow_ops/nn/cc/kernels/rows/state.h"
 
 namespace tfo {

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "tensorflow_ops/core/cc/testing.h"
+#include "tensorflow_ops/core/cc/testing/testing.h"
 #include "tensorflow_ops/nn/cc/kernels/rows/cross_entropy.h"
 #include "tensorflow_ops/nn/cc/kernels/rows/gaussian_kl.h"
 #include "tensorflow_ops/nn/cc/kernels/rows/softmax.h"

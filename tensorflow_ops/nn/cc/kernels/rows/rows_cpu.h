@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-#include "tensorflow_ops/core/cc/cpu_dispatch.h"
+#include "tensorflow_ops/core/cc/simd/cpu_dispatch.h"
 #include "tensorflow_ops/nn/cc/kernels/rows/rows.h"
 
 namespace tfo {

@@ -3,7 +3,7 @@
 #ifndef TENSORFLOW_OPS_NN_CC_KERNELS_ROWS_ROWS_OP_H_
 #define TENSORFLOW_OPS_NN_CC_KERNELS_ROWS_ROWS_OP_H_
 
-#include "tensorflow_ops/core/cc/op_util.h"
+#include "tensorflow_ops/core/cc/glue/op_util.h"
 #include "tensorflow_ops/nn/cc/kernels/rows/rows.h"
 
 namespace tfo {

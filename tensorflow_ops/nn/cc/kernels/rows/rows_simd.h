@@ -9,7 +9,7 @@
 
 #include <type_traits>
 
-#include "tensorflow_ops/core/cc/simd.h"
+#include "tensorflow_ops/core/cc/simd/simd.h"
 #include "tensorflow_ops/nn/cc/kernels/rows/lanes_simd.h"
 #include "tensorflow_ops/nn/cc/kernels/rows/reductions_simd.h"
 #include "tensorflow_ops/nn/cc/kernels/rows/rows_cpu.h"

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "tensorflow_ops/core/cc/args_testing.h"
+#include "tensorflow_ops/core/cc/testing/args_testing.h"
 #include "tensorflow_ops/nn/cc/kernels/rows/rows.h"
 
 namespace tfo {

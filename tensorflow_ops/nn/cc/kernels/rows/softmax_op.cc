@@ -1,5 +1,5 @@
 // The OpKernels of Softmax, SoftmaxEntropy and their gradients.
-#include "tensorflow_ops/core/cc/op_spec.h"
+#include "tensorflow_ops/core/cc/glue/op_spec.h"
 #include "tensorflow_ops/nn/cc/kernels/rows/rows_op.h"
 #include "tensorflow_ops/nn/cc/kernels/rows/softmax.h"
 

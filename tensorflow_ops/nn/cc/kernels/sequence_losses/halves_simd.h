@@ -4,7 +4,7 @@
 #ifndef TENSORFLOW_OPS_NN_CC_KERNELS_SEQUENCE_LOSSES_HALVES_SIMD_H_
 #define TENSORFLOW_OPS_NN_CC_KERNELS_SEQUENCE_LOSSES_HALVES_SIMD_H_
 
-#include "tensorflow_ops/core/cc/simd.h"
+#include "tensorflow_ops/core/cc/simd/simd.h"
 
 namespace tfo {
 namespace TFO_CPU_NAMESPACE {

@@ -5,7 +5,7 @@
 
 #include <type_traits>
 
-#include "tensorflow_ops/core/cc/math_simd.h"
+#include "tensorflow_ops/core/cc/simd/math_simd.h"
 #include "tensorflow_ops/nn/cc/kernels/sequence_losses/halves_simd.h"
 #include "tensorflow_ops/nn/cc/kernels/sequence_losses/scaled.h"
 

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <type_traits>
 
-#include "tensorflow_ops/core/cc/cuda_launch.h"
+#include "tensorflow_ops/core/cc/cuda/cuda_launch.h"
 #include "tensorflow_ops/core/cc/int_math.h"
 #include "tensorflow_ops/core/cc/scratch.h"
 #include "tensorflow_ops/nn/cc/kernels/rows/row_sums.h"

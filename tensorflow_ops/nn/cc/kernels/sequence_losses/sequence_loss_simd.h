@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "tensorflow_ops/core/cc/cpu_dispatch.h"
+#include "tensorflow_ops/core/cc/simd/cpu_dispatch.h"
 #include "tensorflow_ops/nn/cc/kernels/rows/row_sums_simd.h"
 #include "tensorflow_ops/nn/cc/kernels/sequence_losses/scaled.h"
 #include "tensorflow_ops/nn/cc/kernels/sequence_losses/sequence_loss.h"

@@ -7,7 +7,7 @@
 #include <limits>
 #include <vector>
 
-#include "tensorflow_ops/core/cc/args_testing.h"
+#include "tensorflow_ops/core/cc/testing/args_testing.h"
 #include "tensorflow_ops/nn/cc/kernels/sequence_losses/sequence_loss.h"
 
 namespace tfo::testing {

@@ -1,6 +1,6 @@
 // The OpKernel of UpdateCache.
 #include "absl/strings/str_cat.h"
-#include "tensorflow_ops/core/cc/op_util.h"
+#include "tensorflow_ops/core/cc/glue/op_util.h"
 #include "tensorflow_ops/nn/cc/kernels/update_cache/update_cache.h"
 
 namespace tfo {

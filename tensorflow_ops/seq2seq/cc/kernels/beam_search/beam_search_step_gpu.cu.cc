@@ -1,6 +1,6 @@
 #include "tensorflow_ops/seq2seq/cc/kernels/beam_search/beam_search_step_gpu.h"
 
-#include "tensorflow_ops/core/cc/cuda_launch.h"
+#include "tensorflow_ops/core/cc/cuda/cuda_launch.h"
 #include "tensorflow_ops/nn/cc/kernels/rows/state.h"
 #include "tensorflow_ops/seq2seq/cc/kernels/beam_search/counted_sums.h"
 

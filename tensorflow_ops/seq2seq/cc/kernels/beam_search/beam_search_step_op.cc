@@ -3,7 +3,7 @@
 #include <limits>
 
 #include "absl/strings/str_cat.h"
-#include "tensorflow_ops/core/cc/op_util.h"
+#include "tensorflow_ops/core/cc/glue/op_util.h"
 #include "tensorflow_ops/seq2seq/cc/kernels/beam_search/beam_search_step.h"
 #include "tensorflow_ops/seq2seq/cc/kernels/beam_search/beam_search_step_gpu.h"
 

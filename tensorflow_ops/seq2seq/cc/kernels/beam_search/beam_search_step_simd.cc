@@ -3,7 +3,7 @@
 #include <memory>
 #include <vector>
 
-#include "tensorflow_ops/core/cc/cpu_dispatch.h"
+#include "tensorflow_ops/core/cc/simd/cpu_dispatch.h"
 #include "tensorflow_ops/nn/cc/kernels/rows/partition.h"
 #include "tensorflow_ops/seq2seq/cc/kernels/beam_search/beam_reader_simd.h"
 #include "tensorflow_ops/seq2seq/cc/kernels/beam_search/beam_search_step.h"

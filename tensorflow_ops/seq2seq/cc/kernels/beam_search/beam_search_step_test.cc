@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "tensorflow_ops/core/cc/gpu_testing.h"
+#include "tensorflow_ops/core/cc/testing/gpu_testing.h"
 #include "tensorflow_ops/seq2seq/cc/kernels/beam_search/beam_search_step_gpu.h"
 
 namespace tfo {

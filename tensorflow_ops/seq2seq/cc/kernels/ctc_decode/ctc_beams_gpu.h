@@ -6,8 +6,8 @@
 #include <cmath>
 #include <cstdint>
 
+#include "tensorflow_ops/core/cc/cuda/sort_gpu.h"
 #include "tensorflow_ops/core/cc/int_math.h"
-#include "tensorflow_ops/core/cc/sort_gpu.h"
 #include "tensorflow_ops/seq2seq/cc/kernels/ctc_decode/ctc_prefix.h"
 
 namespace tfo {

@@ -2,7 +2,7 @@
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
-#include "tensorflow_ops/core/cc/op_spec.h"
+#include "tensorflow_ops/core/cc/glue/op_spec.h"
 #include "tensorflow_ops/nn/cc/kernels/sequence_losses/sequence_inputs_op.h"
 #include "tensorflow_ops/seq2seq/cc/kernels/ctc_decode/ctc_decode.h"
 

@@ -2,7 +2,7 @@
 #include <limits>
 #include <vector>
 
-#include "tensorflow_ops/core/cc/cpu_dispatch.h"
+#include "tensorflow_ops/core/cc/simd/cpu_dispatch.h"
 #include "tensorflow_ops/nn/cc/kernels/rows/reductions_simd.h"
 #include "tensorflow_ops/seq2seq/cc/kernels/beam_search/beam_reader_simd.h"
 #include "tensorflow_ops/seq2seq/cc/kernels/ctc_decode/ctc_beams.h"

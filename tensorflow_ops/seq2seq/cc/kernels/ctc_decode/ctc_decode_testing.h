@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "tensorflow_ops/core/cc/gpu_testing.h"
+#include "tensorflow_ops/core/cc/testing/gpu_testing.h"
 #include "tensorflow_ops/nn/cc/kernels/sequence_losses/sequences_testing.h"
 #include "tensorflow_ops/seq2seq/cc/kernels/beam_search/beam_search_step.h"
 #include "tensorflow_ops/seq2seq/cc/kernels/ctc_decode/ctc_decode.h"

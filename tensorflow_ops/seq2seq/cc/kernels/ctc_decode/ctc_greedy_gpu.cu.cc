@@ -1,6 +1,6 @@
 // Three kernels: the softmax's sums of all frames, each frame's best class, and
 // each example's labels.
-#include "tensorflow_ops/core/cc/cuda_launch.h"
+#include "tensorflow_ops/core/cc/cuda/cuda_launch.h"
 #include "tensorflow_ops/core/cc/int_math.h"
 #include "tensorflow_ops/seq2seq/cc/kernels/ctc_decode/ctc_decode_gpu.h"
 

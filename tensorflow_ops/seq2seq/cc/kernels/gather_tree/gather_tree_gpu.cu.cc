@@ -1,4 +1,4 @@
-#include "tensorflow_ops/core/cc/cuda_launch.h"
+#include "tensorflow_ops/core/cc/cuda/cuda_launch.h"
 #include "tensorflow_ops/core/cc/int_math.h"
 #include "tensorflow_ops/seq2seq/cc/kernels/gather_tree/gather_tree.h"
 

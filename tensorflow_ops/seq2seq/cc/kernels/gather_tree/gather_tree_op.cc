@@ -1,6 +1,6 @@
 // The OpKernel of GatherTree.
 #include "absl/strings/str_cat.h"
-#include "tensorflow_ops/core/cc/op_spec.h"
+#include "tensorflow_ops/core/cc/glue/op_spec.h"
 #include "tensorflow_ops/seq2seq/cc/kernels/gather_tree/gather_tree.h"
 
 namespace tfo {

@@ -1,4 +1,4 @@
-#include "tensorflow_ops/core/cc/cuda_launch.h"
+#include "tensorflow_ops/core/cc/cuda/cuda_launch.h"
 #include "tensorflow_ops/tutorial/cc/kernels/hinge_loss/hinge_loss.h"
 #include "tensorflow_ops/tutorial/cc/kernels/hinge_loss/hinge_loss_math.h"
 

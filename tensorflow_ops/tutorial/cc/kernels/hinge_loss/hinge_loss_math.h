@@ -3,7 +3,7 @@
 #ifndef TENSORFLOW_OPS_TUTORIAL_CC_KERNELS_HINGE_LOSS_HINGE_LOSS_MATH_H_
 #define TENSORFLOW_OPS_TUTORIAL_CC_KERNELS_HINGE_LOSS_HINGE_LOSS_MATH_H_
 
-#include "tensorflow_ops/core/cc/elementwise.h"
+#include "tensorflow_ops/core/cc/simd/elementwise.h"
 
 namespace tfo {
 namespace TFO_FORMULA_NAMESPACE {

@@ -1,8 +1,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "tensorflow_ops/core/cc/cpu_dispatch.h"
-#include "tensorflow_ops/core/cc/simd.h"
+#include "tensorflow_ops/core/cc/simd/cpu_dispatch.h"
+#include "tensorflow_ops/core/cc/simd/simd.h"
 #include "tensorflow_ops/tutorial/cc/kernels/hinge_loss/hinge_loss.h"
 #include "tensorflow_ops/tutorial/cc/kernels/hinge_loss/hinge_loss_math.h"
 

@@ -4,7 +4,7 @@
 #include <utility>
 #include <vector>
 
-#include "tensorflow_ops/core/cc/gpu_testing.h"
+#include "tensorflow_ops/core/cc/testing/gpu_testing.h"
 #include "tensorflow_ops/tutorial/cc/kernels/hinge_loss/hinge_loss_math.h"
 
 namespace tfo {
