@@ -34,8 +34,6 @@ struct BilinearCell {
   C y_fraction, x_fraction;  // in [0, 1)
 };
 
-// Functions, not methods: files of different instruction sets share none.
-
 template <typename C>
 TFO_HOST_DEVICE static inline bool HasCorner(const BilinearCell<C>& cell, int i,
                                              int64_t height, int64_t width) {

@@ -12,6 +12,15 @@ using ::tensorflow::OpKernelConstruction;
 using ::tensorflow::OpKernelContext;
 using ::tensorflow::Tensor;
 
+// The size of a tensor [..., classes].
+struct RowsOf {
+  explicit RowsOf(const Tensor& tensor)
+      : classes(tensor.dim_size(tensor.dims() - 1)) {
+    for (int i = 0; i < tensor.dims() - 1; ++i) rows *= tensor.dim_size(i);
+  }
+  int64_t rows = 1, classes;
+};
+
 template <typename T>
 class GaussianKlOpBase : public OpKernel {
  public:

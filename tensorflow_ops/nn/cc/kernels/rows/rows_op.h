@@ -1,5 +1,4 @@
-// Shared by the OpKernels of row functions (rows.h): reading arguments, and
-// running a function on the op's device.
+// Shared by the OpKernels of row functions (rows.h).
 #ifndef TENSORFLOW_OPS_NN_CC_KERNELS_ROWS_ROWS_OP_H_
 #define TENSORFLOW_OPS_NN_CC_KERNELS_ROWS_ROWS_OP_H_
 
@@ -7,15 +6,6 @@
 #include "tensorflow_ops/nn/cc/kernels/rows/rows.h"
 
 namespace tfo {
-
-// The size of a tensor [..., classes].
-struct RowsOf {
-  explicit RowsOf(const ::tensorflow::Tensor& tensor)
-      : classes(tensor.dim_size(tensor.dims() - 1)) {
-    for (int i = 0; i < tensor.dims() - 1; ++i) rows *= tensor.dim_size(i);
-  }
-  int64_t rows = 1, classes;
-};
 
 // RunRowFunction on the op's device.
 template <typename Device, typename Args>
