@@ -6,7 +6,6 @@
 
 #include <cstdint>
 #include <cstring>
-#include <limits>
 #include <type_traits>
 
 #include "tensorflow_ops/core/cc/float16.h"
@@ -18,7 +17,8 @@ namespace tfo {
 template <typename Integer, typename Bits>
 TFO_HOST_DEVICE static inline Bits OrderOf(Bits score) {
   constexpr int kSign = 8 * sizeof(Integer) - 1;
-  constexpr Integer kMagnitude = std::numeric_limits<Integer>::max();
+  constexpr auto kMagnitude =
+      static_cast<Integer>(~uint64_t{0} >> (64 - kSign));
   constexpr Integer kInfinity = static_cast<Integer>(
       sizeof(Integer) == 4 ? 0x7F800000 : 0x7FF0000000000000);
   const Bits magnitude = score & kMagnitude;
