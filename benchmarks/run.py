@@ -178,9 +178,12 @@ def work(table, options):
         print(json.dumps(cases and measure(cases, table, options)), file=answers, flush=True)
 
 
-@contextlib.contextmanager
-def measuring(name, options, kinds):
-    """Starts a process for each of the kinds (KIND, threads, Python); returns a function of a line to their answers."""
+def measurements(name, options, kinds, repeats=1):
+    """Measures a table in a process for each of the kinds (KIND, threads, Python).
+
+    Yields, for each list of cases, `repeats` lists of the processes' answers. That of an earlier wheel is None if the
+    wheel lacks what the table calls.
+    """
     with contextlib.ExitStack() as stack:
         processes = []
         for kind, threads, python in kinds:
@@ -192,24 +195,19 @@ def measuring(name, options, kinds):
             pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
             processes.append(stack.enter_context(subprocess.Popen(command, text=True, env=environment, **pipes)))
 
-        def answers(line="next"):
+        def answers(line):
             found = []
             for process in processes:  # in turns, because times drift
-                process.stdin.write(f"{line}\n")
-                process.stdin.flush()
+                if process.poll() is None:
+                    process.stdin.write(f"{line}\n")
+                    process.stdin.flush()
                 answer = process.stdout.readline()
-                if not answer:
+                if not answer and process.args[0] != options.against:
                     raise RuntimeError(f"{name}: the process that measures it failed")
-                found.append(json.loads(answer))
+                found.append(json.loads(answer or "null"))
             return found
 
-        yield answers
-
-
-def measurements(name, options, kinds, repeats=1):
-    """Yields, for each list of cases of a table, the processes' answers: `repeats` lists of them."""
-    with measuring(name, options, kinds) as answers:
-        while (first := answers())[0] is not None:
+        while (first := answers("next"))[0] is not None:
             print(name, *first[0][0]["where"].values(), file=sys.stderr, flush=True)
             yield [first, *(answers("again") for _ in range(repeats - 1))]
 
@@ -319,6 +317,8 @@ def compare(name, options):
     kinds = [("alone", harness.THREADS, python) for python in (sys.executable, options.against)]
     rows, slower = [], []
     for repeats in measurements(name, options, kinds, repeats=5):
+        if None in repeats[0]:
+            return f"\n## {name}\n\nNot in {options.against}.\n"
         for i, case in enumerate(repeats[0][0]):
             ratio = statistics.median(ours[i]["alone"] / theirs[i]["alone"] for ours, theirs in repeats)
             rows.append(case["where"] | {"ms": number(1e3 * case["alone"]), "ours / theirs": number(ratio)})
@@ -362,6 +362,8 @@ def main():
         chosen += [name for name in found if name not in chosen]
     if not chosen:
         parser.error("name a table, or --all")
+    if options.against and options.out:
+        parser.error("--against writes no files: leave --out away")
     if options.out:
         options.out.mkdir(parents=True, exist_ok=True)
     rates = memory_rates()

@@ -4,7 +4,8 @@
 # Usage: tools/compare_speed.sh [COMMIT] [TABLE...]
 #
 # COMMIT is by default the newest one that is a week older than HEAD. TABLE is one of benchmarks/run.py:
-# by default a few of each kind of kernel, of which one that takes over 1.15 times as long is an error.
+# by default a few of each kind of kernel, of which one that takes over 1.15 times as long is an error. What
+# the earlier commit lacks is not compared.
 # Run it on an idle machine.
 set -euo pipefail
 # shellcheck source=tools/setup/common.sh
