@@ -6,7 +6,7 @@
 #ifndef TENSORFLOW_OPS_CORE_CC_CUDA_SORT_GPU_H_
 #define TENSORFLOW_OPS_CORE_CC_CUDA_SORT_GPU_H_
 
-#include "tensorflow_ops/core/cc/cuda/cuda_launch.h"
+#include "tensorflow_ops/core/cc/cuda/warp_gpu.h"
 #include "tensorflow_ops/core/cc/int_math.h"
 
 namespace tfo {
@@ -50,7 +50,7 @@ __device__ inline void WaitForStride(int64_t stride) {
   if (stride > 32) {
     __syncthreads();
   } else {
-    __syncwarp(~0u);
+    __syncwarp(kAllLanes);
   }
 }
 

@@ -3,8 +3,8 @@
 #ifndef TENSORFLOW_OPS_CORE_CC_CUDA_TILE_PRODUCT_GPU_H_
 #define TENSORFLOW_OPS_CORE_CC_CUDA_TILE_PRODUCT_GPU_H_
 
-#include "tensorflow_ops/core/cc/cuda/cuda_launch.h"
 #include "tensorflow_ops/core/cc/cuda/mma_gpu.h"
+#include "tensorflow_ops/core/cc/cuda/warp_gpu.h"
 #include "tensorflow_ops/core/cc/float16.h"
 
 namespace tfo {
@@ -171,8 +171,7 @@ class TileProduct {
 #pragma unroll
           for (int n = 0; n < 2; ++n) {
             const C first = sums_[i][j + n], second = sums_[i][j + 2 + n];
-            const C other =
-                __shfl_xor_sync(0xFFFFFFFFu, odd ? first : second, 1);
+            const C other = __shfl_xor_sync(kAllLanes, odd ? first : second, 1);
             values[n] = odd ? other : first;
             values[2 + n] = odd ? second : other;
           }

@@ -1,11 +1,10 @@
 // A block for each example: its threads share the sinks of each step.
-#include "tensorflow_ops/core/cc/cuda/cuda_launch.h"
+#include "tensorflow_ops/core/cc/cuda/warp_gpu.h"
 #include "tensorflow_ops/detection/cc/kernels/assignment/assignment_search.h"
 
 namespace tfo {
 namespace {
 
-constexpr int kWarp = 32;
 constexpr int kMaxThreads = 256;
 // More examples take turns. The scratch memory of so many is at most about
 // twice that of as many examples of float32.
@@ -26,8 +25,8 @@ struct Nearest {
   }
   __device__ void TakeLanes() {
     for (int lanes = kWarp / 2; lanes > 0; lanes /= 2) {
-      const double other = __shfl_xor_sync(~0u, distance, lanes);
-      const int64_t at = __shfl_xor_sync(~0u, sink, lanes);
+      const double other = __shfl_xor_sync(kAllLanes, distance, lanes);
+      const int64_t at = __shfl_xor_sync(kAllLanes, sink, lanes);
       Take(other, at);
     }
   }

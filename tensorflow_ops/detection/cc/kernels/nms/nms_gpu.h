@@ -2,7 +2,7 @@
 #ifndef TENSORFLOW_OPS_DETECTION_CC_KERNELS_NMS_NMS_GPU_H_
 #define TENSORFLOW_OPS_DETECTION_CC_KERNELS_NMS_NMS_GPU_H_
 
-#include "tensorflow_ops/core/cc/cuda/cuda_launch.h"
+#include "tensorflow_ops/core/cc/cuda/warp_gpu.h"
 #include "tensorflow_ops/core/cc/int_math.h"
 #include "tensorflow_ops/core/cc/scratch.h"
 #include "tensorflow_ops/detection/cc/kernels/nms/nms_boxes.h"
@@ -27,7 +27,6 @@ __device__ Ranked<ScoreKey<T>> RankedOf(T score, ScoreKey<T> limit,
 }
 
 constexpr int kWord = 32;  // boxes of a warp, and bits of a word
-constexpr uint32_t kAllLanes = 0xFFFFFFFF;
 
 // Which of a warp's candidates, in the order of their ranks, are kept:
 // `suppressing` are those before a lane's own that would suppress it. Takes as

@@ -4,7 +4,7 @@
 #ifndef TENSORFLOW_OPS_DETECTION_CC_KERNELS_ROI_ROI_TILES_GPU_H_
 #define TENSORFLOW_OPS_DETECTION_CC_KERNELS_ROI_ROI_TILES_GPU_H_
 
-#include "tensorflow_ops/core/cc/cuda/cuda_launch.h"
+#include "tensorflow_ops/core/cc/cuda/warp_gpu.h"
 #include "tensorflow_ops/core/cc/int_math.h"
 #include "tensorflow_ops/detection/cc/kernels/roi/roi_axis.h"
 
@@ -121,7 +121,7 @@ __device__ void VisitBoxes(int64_t num_boxes, const Predicate& overlaps,
   const int warp = thread / 32, warps = blockDim.x / 32;
   for (int64_t k0 = 0; k0 < num_boxes; k0 += blockDim.x) {
     const bool mine = k0 + thread < num_boxes && overlaps(k0 + thread);
-    const uint32_t votes = __ballot_sync(0xFFFFFFFFu, mine);
+    const uint32_t votes = __ballot_sync(kAllLanes, mine);
     if (thread % 32 == 0) list.votes[warp] = votes;
     __syncthreads();
     int at = __popc(votes & ((1u << (thread % 32)) - 1)), count = 0;

@@ -1,4 +1,4 @@
-#include "tensorflow_ops/core/cc/cuda/cuda_launch.h"
+#include "tensorflow_ops/core/cc/cuda/warp_gpu.h"
 #include "tensorflow_ops/image/cc/kernels/connected_components/connected_components.h"
 
 // Union-find over pixels: parents with smaller indices, joined by atomicMin
@@ -9,7 +9,6 @@ namespace tfo {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kWarp = 32;
 constexpr int kChunk = ConnectedComponentsScratch::kChunk;
 constexpr int32_t kZero = -1;  // the parent of a zero pixel
 
@@ -116,7 +115,8 @@ __global__ void __launch_bounds__(kThreads)
       const Bits value = is_inside ? plane.Value(i) : Bits{0};
       const bool continues = value != 0 && lane > 0 && i % plane.width != 0 &&
                              plane.Value(i - 1) == value;
-      unsigned starts = __ballot_sync(~0u, !continues) & ((2u << lane) - 1);
+      unsigned starts =
+          __ballot_sync(kAllLanes, !continues) & ((2u << lane) - 1);
       // The last start is the highest bit: fill all bits below it.
       for (int shift = 1; shift < kWarp; shift *= 2) starts |= starts >> shift;
       if (!is_inside) continue;
@@ -213,7 +213,7 @@ __global__ void __launch_bounds__(kThreads)
     for (int t = threadIdx.x; t < kChunk; t += kThreads) {
       const auto i = static_cast<int32_t>(first + t);
       const bool is_root = first + t < plane.pixels && plane.parents[i] == i;
-      const unsigned roots = __ballot_sync(~0u, is_root);
+      const unsigned roots = __ballot_sync(kAllLanes, is_root);
       if (lane == 0) of_warps[warp] = __popc(roots);
       __syncthreads();
       int32_t label = before + __popc(roots & ((2u << lane) - 1));

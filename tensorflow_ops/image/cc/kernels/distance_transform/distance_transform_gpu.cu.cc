@@ -1,7 +1,7 @@
 #include <cmath>
 #include <type_traits>
 
-#include "tensorflow_ops/core/cc/cuda/cuda_launch.h"
+#include "tensorflow_ops/core/cc/cuda/warp_gpu.h"
 #include "tensorflow_ops/image/cc/kernels/distance_transform/distance_transform.h"
 
 namespace tfo {
@@ -9,7 +9,6 @@ namespace {
 
 constexpr int kLanes = 16;     // neighboring columns of a block
 constexpr int kSegments = 32;  // parts of each column
-constexpr int kWarp = 32;
 
 // Distances in columns without zero pixels are not below this.
 constexpr int32_t kNone = kMaxImageSide;
@@ -221,10 +220,10 @@ __device__ int FindEnvelope(const Heights<V>& heights, const RowMemory& row,
     b = c;
   }
   for (int lanes = 1; lanes < kWarp; lanes *= 2) {
-    __syncwarp(~0u);
+    __syncwarp(kAllLanes);
     const int leader = lane / (2 * lanes) * (2 * lanes);
     const int left = begin_of(leader), right = begin_of(leader + lanes);
-    const int of_right = __shfl_sync(~0u, count, leader + lanes);
+    const int of_right = __shfl_sync(kAllLanes, count, leader + lanes);
     int dropped = 0;  // of the right ones; `count` is that of the left ones
     if (lane == leader && count > 0 && of_right > 0) {
       for (;;) {
@@ -242,17 +241,17 @@ __device__ int FindEnvelope(const Heights<V>& heights, const RowMemory& row,
         count -= covered;
       }
     }
-    dropped = __shfl_sync(~0u, dropped, leader);
+    dropped = __shfl_sync(kAllLanes, dropped, leader);
     const int from = right + dropped;
-    const int to = left + __shfl_sync(~0u, count, leader);
+    const int to = left + __shfl_sync(kAllLanes, count, leader);
     const int moved = of_right - dropped;
-    for (int i = lane - leader; __any_sync(~0u, i < moved && from != to);
+    for (int i = lane - leader; __any_sync(kAllLanes, i < moved && from != to);
          i += 2 * lanes) {
       Parabola p;
       if (i < moved) p = row[from + i];
-      __syncwarp(~0u);
+      __syncwarp(kAllLanes);
       if (i < moved) row.Set(to + i, p);
-      __syncwarp(~0u);
+      __syncwarp(kAllLanes);
     }
     count = to + moved - left;
   }
@@ -275,24 +274,25 @@ __global__ void __launch_bounds__(kWarp)
       row.Set(x, {x, columns.distances[(first + x * channels) * columns.step]});
       row.owners[x] = -1;
     }
-    __syncwarp(~0u);
+    __syncwarp(kAllLanes);
     const int count = FindEnvelope(heights, row, width);
-    __syncwarp(~0u);
+    __syncwarp(kAllLanes);
     for (int i = lane; i < count; i += kWarp) {
       // Before column 0, the first one is the lowest.
       const double start = i == 0 ? 0 : heights.Crossing(row[i - 1], row[i]);
       if (!(start <= width - 1)) continue;
       atomicMax(&row.owners[start > 0 ? static_cast<int>(ceil(start)) : 0], i);
     }
-    __syncwarp(~0u);
+    __syncwarp(kAllLanes);
     int before = 0;  // the owner of the column before
     for (int x = lane; x - lane < width; x += kWarp) {
       int owner = x < width ? row.owners[x] : -1;
       const unsigned starts =
-          __ballot_sync(~0u, owner >= 0) & ((2u << lane) - 1);
-      owner = __shfl_sync(~0u, owner, starts != 0 ? LastBit(starts) : lane);
+          __ballot_sync(kAllLanes, owner >= 0) & ((2u << lane) - 1);
+      owner =
+          __shfl_sync(kAllLanes, owner, starts != 0 ? LastBit(starts) : lane);
       if (starts == 0) owner = before;
-      before = __shfl_sync(~0u, owner, kWarp - 1);
+      before = __shfl_sync(kAllLanes, owner, kWarp - 1);
       if (x >= width) continue;
       double root = INFINITY;
       if (count > 0) {
@@ -303,7 +303,7 @@ __global__ void __launch_bounds__(kWarp)
       }
       args.distances[first + x * channels] = RoundRoot<T>(root);
     }
-    __syncwarp(~0u);
+    __syncwarp(kAllLanes);
   };
   for (int64_t index = blockIdx.x; index < rows; index += gridDim.x) {
     // Apart from each other, since shared memory has its own instructions.

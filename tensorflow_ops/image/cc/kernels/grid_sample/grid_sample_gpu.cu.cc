@@ -2,7 +2,7 @@
 // pack of channels.
 #include <type_traits>
 
-#include "tensorflow_ops/core/cc/cuda/cuda_launch.h"
+#include "tensorflow_ops/core/cc/cuda/warp_gpu.h"
 #include "tensorflow_ops/core/cc/int_math.h"
 #include "tensorflow_ops/image/cc/kernels/grid_sample/grid_sample.h"
 #include "tensorflow_ops/image/cc/kernels/grid_sample/sample_taps_gpu.h"
@@ -197,23 +197,14 @@ __global__ void __launch_bounds__(kThreads)
         }
       }
     }
-    if (args.fill_value != 0) {
-#pragma unroll
-      for (int lanes = 1; lanes < kGroup; lanes *= 2) {
-        ups += __shfl_xor_sync(0xFFFFFFFF, ups, lanes);
-      }
-    }
+    if (args.fill_value != 0) ups = SumOfLanes<kGroup>(ups);
     Sum d_y = fill.y == 0 ? 0 : fill.y * ups;
     Sum d_x = fill.x == 0 ? 0 : fill.x * ups;
 #pragma unroll
     for (int k = 0; k < kAxis; ++k) {
 #pragma unroll
       for (int j = 0; j < kAxis; ++j) {
-        Sum dot = dots[k * kAxis + j];
-#pragma unroll
-        for (int lanes = 1; lanes < kGroup; lanes *= 2) {
-          dot += __shfl_xor_sync(0xFFFFFFFF, dot, lanes);
-        }
+        const Sum dot = SumOfLanes<kGroup>(dots[k * kAxis + j]);
         const Sum y = taps.y.slope[k] * taps.x.weight[j];
         const Sum x = taps.y.weight[k] * taps.x.slope[j];
         if (y != 0) d_y += y * dot;

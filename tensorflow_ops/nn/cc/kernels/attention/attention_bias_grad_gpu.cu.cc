@@ -43,10 +43,7 @@ __device__ void WriteBroadcastBias(C (&sums)[N][4], C* shared,
       C sum = 0;
 #pragma unroll
       for (int n = 0; n < N; ++n) sum += sums[n][2 * m] + sums[n][2 * m + 1];
-#pragma unroll
-      for (int lanes = 1; lanes < 4; lanes *= 2) {
-        sum += __shfl_xor_sync(kAllLanes, sum, lanes);
-      }
+      sum = SumOfLanes<4>(sum);
       if (lane % 4 == 0) shared[FragmentRow(2 * m)] = sum;
     }
     __syncthreads();
@@ -64,11 +61,7 @@ __device__ void WriteBroadcastBias(C (&sums)[N][4], C* shared,
     for (int n = 0; n < N; ++n) {
 #pragma unroll
       for (int x = 0; x < 2; ++x) {
-        C sum = sums[n][x] + sums[n][2 + x];
-#pragma unroll
-        for (int lanes = 4; lanes < 32; lanes *= 2) {
-          sum += __shfl_xor_sync(kAllLanes, sum, lanes);
-        }
+        const C sum = SumOfLanes<8, 4>(sums[n][x] + sums[n][2 + x]);
         if (lane < 4) shared[warp * 8 * N + FragmentColumn(n, x)] = sum;
       }
     }

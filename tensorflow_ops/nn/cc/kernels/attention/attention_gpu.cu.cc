@@ -63,10 +63,7 @@ __device__ void WeighScores(C unit, C (&scores)[N][4], RowState<C>* state,
     for (int n = 0; n < N; ++n) {
       now = std::fmax(now, std::fmax(scores[n][2 * m], scores[n][2 * m + 1]));
     }
-#pragma unroll
-    for (int lanes = 1; lanes < 4; lanes *= 2) {
-      now = std::fmax(now, __shfl_xor_sync(kAllLanes, now, lanes));
-    }
+    now = GreatestOfLanes<4>(now);
     shifts[m] = now == kNoScore<C> ? C(0) : Product(now, factor);
     fits &= std::fabs(shifts[m]) <= kMaxShift;
     before[m] = state->high[m];
@@ -259,11 +256,7 @@ __global__ void __launch_bounds__(kThreads, (kMinBlocks<T, M * kWidth>))
       const int left = static_cast<int>(rows) - first - m * kRows;
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
-        C total = states[m].total[i];
-#pragma unroll
-        for (int lanes = 1; lanes < 4; lanes *= 2) {
-          total += __shfl_xor_sync(kAllLanes, total, lanes);
-        }
+        const C total = SumOfLanes<4>(states[m].total[i]);
         factors[i] = total == 0 ? C(0) : 1 / total;
         const int row = FragmentRow(2 * i);
         if (log_sum_exp != nullptr && place.first_column == 0 &&
@@ -299,18 +292,10 @@ __global__ void __launch_bounds__(kThreads)
     const C mine = lane < splits.count
                        ? splits.log_sum_exp[lane * splits.sums + i]
                        : kNoScore<C>;
-    C high = mine;
-#pragma unroll
-    for (int lanes = 16; lanes > 0; lanes /= 2) {
-      high = std::fmax(high, __shfl_xor_sync(kAllLanes, high, lanes));
-    }
+    C high = GreatestOfLanes(mine);
     if (high == kNoScore<C>) high = 0;
     const C weight = std::exp(mine - high);
-    C total = weight;
-#pragma unroll
-    for (int lanes = 16; lanes > 0; lanes /= 2) {
-      total += __shfl_xor_sync(kAllLanes, total, lanes);
-    }
+    const C total = SumOfLanes(weight);
     if (lane == 0 && args.log_sum_exp != nullptr) {
       args.log_sum_exp[i] = high + std::log(total);
     }

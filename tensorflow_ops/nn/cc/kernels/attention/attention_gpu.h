@@ -13,8 +13,8 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "tensorflow_ops/core/cc/cuda/cuda_launch.h"
 #include "tensorflow_ops/core/cc/cuda/mma_gpu.h"
+#include "tensorflow_ops/core/cc/cuda/warp_gpu.h"
 #include "tensorflow_ops/core/cc/int_math.h"
 #include "tensorflow_ops/nn/cc/kernels/attention/attention.h"
 
@@ -25,7 +25,6 @@ constexpr int kThreads = 128;
 // A warp has 16 of these rows. Blocks have them once, or twice: row 16 * w + r
 // of either kRows is of warp w.
 constexpr int kRows = kThreads / 32 * 16;
-constexpr unsigned kAllLanes = 0xFFFFFFFF;
 
 template <typename T>
 inline constexpr int kChunk = 128 / sizeof(T);

@@ -32,10 +32,7 @@ __global__ void __launch_bounds__(kThreads)
       sum += Widen(args.d_output[row * args.value_depth + c]) *
              Widen(args.output[row * args.value_depth + c]);
     }
-#pragma unroll
-    for (int lanes = 16; lanes > 0; lanes /= 2) {
-      sum += __shfl_xor_sync(kAllLanes, sum, lanes);
-    }
+    sum = SumOfLanes(sum);
     if (lane != 0) continue;
     const int64_t at = FirstSum(args, example, head) + t;
     if (args.d_log_sum_exp != nullptr) sum -= args.d_log_sum_exp[at];

@@ -1,3 +1,4 @@
+#include "tensorflow_ops/core/cc/cuda/warp_gpu.h"
 #include "tensorflow_ops/nn/cc/kernels/crf/crf.h"
 #include "tensorflow_ops/nn/cc/kernels/sequence_losses/sequence_gpu.h"
 
@@ -104,8 +105,8 @@ struct Groups {
     }
     for (; i < n; i += lanes) sum = Sum(sum, term(i));
     for (int half = lanes / 2; half > 0; half /= 2) {
-      const Number other = {__shfl_xor_sync(0xFFFFFFFFu, sum.mantissa, half),
-                            __shfl_xor_sync(0xFFFFFFFFu, sum.exponent, half)};
+      const Number other = {__shfl_xor_sync(kAllLanes, sum.mantissa, half),
+                            __shfl_xor_sync(kAllLanes, sum.exponent, half)};
       sum = Sum(sum, other);
     }
     return sum;
@@ -128,11 +129,7 @@ __device__ Largest LargestOfWarp(const T* values, int64_t n, int64_t first,
     bad |= !(x < INFINITY);
     most = x > most ? x : most;
   }
-  for (int half = 16; half > 0; half /= 2) {
-    const double other = __shfl_xor_sync(0xFFFFFFFFu, most, half);
-    most = other > most ? other : most;
-  }
-  return {most, !__any_sync(0xFFFFFFFFu, bad)};
+  return {GreatestOfLanes(most), !__any_sync(kAllLanes, bad)};
 }
 // Of n values; all threads of the block call and get it.
 template <typename T>
@@ -209,9 +206,7 @@ __device__ double ScoreOf(const CrfScores<T>& s, const Memory& memory,
         s.transitions[labels[row - 1] * s.tags + label];
     score += static_cast<double>(transition) - Shift(memory.largest->value);
   }
-  for (int half = 16; half > 0; half /= 2) {
-    score += __shfl_xor_sync(0xFFFFFFFFu, score, half);
-  }
+  score = SumOfLanes(score);
   if (threadIdx.x % 32 == 0) of_warps[threadIdx.x / 32] = score;
   __syncthreads();
   score = 0;
@@ -474,8 +469,8 @@ __global__ void Decode(CrfDecodeArgs<T> args, Memory memory) {
           }
         }
         for (int half = groups.lanes / 2; half > 0; half /= 2) {
-          const double other = __shfl_xor_sync(0xFFFFFFFFu, best, half);
-          const int64_t of_other = __shfl_xor_sync(0xFFFFFFFFu, which, half);
+          const double other = __shfl_xor_sync(kAllLanes, best, half);
+          const int64_t of_other = __shfl_xor_sync(kAllLanes, which, half);
           if (other > best || (other == best && of_other < which)) {
             best = other;
             which = of_other;

@@ -25,18 +25,13 @@ struct alignas(16) ColumnTap {
 // values[i % 4].
 template <typename C>
 __device__ C SumFour(const C (&values)[4]) {
-  constexpr unsigned kAll = 0xFFFFFFFF;
   const bool odd = threadIdx.x & 1, upper = threadIdx.x & 2;
   const C low = (odd ? values[1] : values[0]) +
-                __shfl_xor_sync(kAll, odd ? values[0] : values[1], 1);
+                __shfl_xor_sync(kAllLanes, odd ? values[0] : values[1], 1);
   const C high = (odd ? values[3] : values[2]) +
-                 __shfl_xor_sync(kAll, odd ? values[2] : values[3], 1);
-  C sum = (upper ? high : low) + __shfl_xor_sync(kAll, upper ? low : high, 2);
-#pragma unroll
-  for (int lanes = 4; lanes < 32; lanes *= 2) {
-    sum += __shfl_xor_sync(kAll, sum, lanes);
-  }
-  return sum;
+                 __shfl_xor_sync(kAllLanes, odd ? values[2] : values[3], 1);
+  return SumOfLanes<8, 4>((upper ? high : low) +
+                          __shfl_xor_sync(kAllLanes, upper ? low : high, 2));
 }
 
 // A corner of weight 0 may be NaN.

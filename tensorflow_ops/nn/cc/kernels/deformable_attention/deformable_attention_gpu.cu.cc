@@ -1,5 +1,5 @@
 #include "tensorflow_ops/core/cc/bilinear.h"
-#include "tensorflow_ops/core/cc/cuda/cuda_launch.h"
+#include "tensorflow_ops/core/cc/cuda/warp_gpu.h"
 #include "tensorflow_ops/core/cc/int_math.h"
 #include "tensorflow_ops/nn/cc/kernels/deformable_attention/deformable_attention.h"
 
@@ -161,9 +161,9 @@ __global__ void __launch_bounds__(kThreads)
       }
     }
     for (int other = lanes / 2; other > 0; other /= 2) {
-      d_weight += __shfl_xor_sync(0xFFFFFFFFu, d_weight, other);
-      d_y += __shfl_xor_sync(0xFFFFFFFFu, d_y, other);
-      d_x += __shfl_xor_sync(0xFFFFFFFFu, d_x, other);
+      d_weight += __shfl_xor_sync(kAllLanes, d_weight, other);
+      d_y += __shfl_xor_sync(kAllLanes, d_y, other);
+      d_x += __shfl_xor_sync(kAllLanes, d_x, other);
     }
     if (lane != 0 || !is_point) continue;
     args.d_weights[i] = d_weight;

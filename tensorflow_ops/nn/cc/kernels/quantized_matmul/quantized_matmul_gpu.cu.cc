@@ -1,14 +1,13 @@
 #include <cmath>
 
-#include "tensorflow_ops/core/cc/cuda/cuda_launch.h"
+#include "tensorflow_ops/core/cc/cuda/warp_gpu.h"
 #include "tensorflow_ops/core/cc/int_math.h"
 #include "tensorflow_ops/nn/cc/kernels/quantized_matmul/quantized_matmul.h"
 
 namespace tfo {
 namespace {
 
-constexpr int kThreads = 256, kLanes = 32;
-constexpr unsigned kAllLanes = 0xFFFFFFFF;
+constexpr int kThreads = 256;
 // Rows that share a read of the weights.
 constexpr int kRows = 4;
 
@@ -51,15 +50,6 @@ __device__ Weight WeightAt(const QuantizedWeights<C>& w, int64_t k, int64_t n) {
   }
 }
 
-template <typename C>
-__device__ C SumOfLanes(C sum) {
-#pragma unroll
-  for (int lanes = kLanes / 2; lanes > 0; lanes /= 2) {
-    sum += __shfl_xor_sync(kAllLanes, sum, lanes);
-  }
-  return sum;
-}
-
 // outputs [rows, columns] = a [rows, depth] * W, or its transpose, times the
 // rows' factors. Sums of integers are uint32_t.
 template <typename T, typename A>
@@ -77,7 +67,7 @@ __global__ void __launch_bounds__(kThreads)
     Multiply(const __grid_constant__ QuantizedWeights<Accumulator<T>> w,
              const __grid_constant__ GpuProduct<T, A> p) {
   using C = Accumulator<T>;
-  constexpr int kSharing = kByWarps ? kLanes : 1;
+  constexpr int kSharing = kByWarps ? kWarp : 1;
   const int lane = threadIdx.x % kSharing;
   const int64_t tiles = (p.rows + kRows - 1) / kRows;
   constexpr int kOutputs = kThreads / kSharing;
@@ -123,7 +113,7 @@ Error EnqueueProduct(const Gpu& gpu, const QuantizedWeights<Accumulator<T>>& w,
   const int64_t outputs = DivideUp(p.rows, kRows) * p.columns;
   if (outputs == 0) return nullptr;
   return w.transposed != kTransposed
-             ? Launch(gpu, GridSize(DivideUp(outputs, kThreads / kLanes)),
+             ? Launch(gpu, GridSize(DivideUp(outputs, kThreads / kWarp)),
                       kThreads, Multiply<kTransposed, true, Sum, T, A>, w, p)
              : Launch(gpu, GridSize(DivideUp(outputs, kThreads)), kThreads,
                       Multiply<kTransposed, false, Sum, T, A>, w, p);
@@ -131,7 +121,7 @@ Error EnqueueProduct(const Gpu& gpu, const QuantizedWeights<Accumulator<T>>& w,
 
 // A warp rounds a row to integers.
 template <typename T>
-__global__ void __launch_bounds__(kLanes)
+__global__ void __launch_bounds__(kWarp)
     QuantizeRows(const __grid_constant__ QuantizedMatmulArgs<T> args,
                  Accumulator<T>* integers, Accumulator<T>* factors) {
   using C = Accumulator<T>;
@@ -142,20 +132,16 @@ __global__ void __launch_bounds__(kLanes)
     C* const to = integers + m * depth;
     C greatest = 0;
     int bad = 0;
-    for (int64_t k = threadIdx.x; k < depth; k += kLanes) {
+    for (int64_t k = threadIdx.x; k < depth; k += kWarp) {
       const C x = std::abs(Widen(row[k]));
       if (!(x < static_cast<C>(INFINITY))) bad = 1;
       if (x > greatest) greatest = x;
     }
-#pragma unroll
-    for (int lanes = kLanes / 2; lanes > 0; lanes /= 2) {
-      const C other = __shfl_xor_sync(kAllLanes, greatest, lanes);
-      if (other > greatest) greatest = other;
-      bad |= __shfl_xor_sync(kAllLanes, bad, lanes);
-    }
+    greatest = GreatestOfLanes(greatest);
+    bad = __any_sync(kAllLanes, bad);
     const C scale =
         round(C{127} / round(greatest + round(static_cast<C>(1e-7))));
-    for (int64_t k = threadIdx.x; k < depth; k += kLanes) {
+    for (int64_t k = threadIdx.x; k < depth; k += kWarp) {
       const C q = std::rint(round(Widen(row[k]) * scale));
       // An infinite scale makes zeros NaN.
       const C most = q > 127 ? C{127} : q < -127 ? C{-127} : q;
@@ -182,7 +168,7 @@ Error QuantizedMatmul(const Gpu& gpu, const QuantizedMatmulArgs<T>& args) {
   }
   C* const factors = static_cast<C*>(gpu.scratch);
   C* const integers = factors + args.rows;
-  const Error error = Launch(gpu, GridSize(args.rows), kLanes, QuantizeRows<T>,
+  const Error error = Launch(gpu, GridSize(args.rows), kWarp, QuantizeRows<T>,
                              args, integers, factors);
   if (error != nullptr) return error;
   const GpuProduct<T, C> product{args.rows, w.depth, w.columns,

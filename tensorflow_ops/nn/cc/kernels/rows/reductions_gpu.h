@@ -7,7 +7,7 @@
 #ifndef TENSORFLOW_OPS_NN_CC_KERNELS_ROWS_REDUCTIONS_GPU_H_
 #define TENSORFLOW_OPS_NN_CC_KERNELS_ROWS_REDUCTIONS_GPU_H_
 
-#include "tensorflow_ops/core/cc/cuda/cuda_launch.h"
+#include "tensorflow_ops/core/cc/cuda/warp_gpu.h"
 #include "tensorflow_ops/nn/cc/kernels/rows/state.h"
 
 namespace tfo {
@@ -31,7 +31,7 @@ struct WarpLanes {
   template <typename V, typename Function>
   __device__ V Join(V v, const Function& join) const {
     for (int half = count / 2; half > 0; half /= 2) {
-      v = join(v, __shfl_xor_sync(0xFFFFFFFFu, v, half));
+      v = join(v, __shfl_xor_sync(kAllLanes, v, half));
     }
     return v;
   }

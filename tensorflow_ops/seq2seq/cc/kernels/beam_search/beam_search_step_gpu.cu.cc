@@ -1,6 +1,6 @@
 #include "tensorflow_ops/seq2seq/cc/kernels/beam_search/beam_search_step_gpu.h"
 
-#include "tensorflow_ops/core/cc/cuda/cuda_launch.h"
+#include "tensorflow_ops/core/cc/cuda/warp_gpu.h"
 #include "tensorflow_ops/nn/cc/kernels/rows/state.h"
 #include "tensorflow_ops/seq2seq/cc/kernels/beam_search/counted_sums.h"
 
@@ -47,8 +47,8 @@ __device__ int64_t Select(int64_t count, SelectShared<Value>& shared,
   for (int64_t i = 0; i < count; ++i) {
     One best = mine;
     for (int lanes = 16; lanes > 0; lanes /= 2) {
-      const One other{__shfl_xor_sync(0xFFFFFFFFu, best.score, lanes),
-                      __shfl_xor_sync(0xFFFFFFFFu, best.key, lanes)};
+      const One other{__shfl_xor_sync(kAllLanes, best.score, lanes),
+                      __shfl_xor_sync(kAllLanes, best.key, lanes)};
       if (other.IsBetterThan(best)) best = other;
     }
     // Alternating buffers: one barrier per round is enough.

@@ -1,13 +1,13 @@
 // Three kernels: the softmax's sums of all frames, each frame's best class, and
 // each example's labels.
-#include "tensorflow_ops/core/cc/cuda/cuda_launch.h"
+#include "tensorflow_ops/core/cc/cuda/warp_gpu.h"
 #include "tensorflow_ops/core/cc/int_math.h"
 #include "tensorflow_ops/seq2seq/cc/kernels/ctc_decode/ctc_decode_gpu.h"
 
 namespace tfo {
 namespace {
 
-constexpr int kThreads = 128, kWarp = 32;
+constexpr int kThreads = 128;
 
 template <typename T>
 struct GreedyMemory {
@@ -46,10 +46,7 @@ __global__ void __launch_bounds__(kThreads)
         }
       }
     }
-    for (int lanes = kWarp / 2; lanes > 0; lanes /= 2) {
-      const int other = __shfl_xor_sync(0xFFFFFFFFu, best, lanes);
-      best = other < best ? other : best;
-    }
+    best = JoinLanes(best, [](int a, int b) { return b < a ? b : a; });
     if (row < rows && lane == 0) memory.best[row] = best;
   }
 }
@@ -76,15 +73,13 @@ __global__ void __launch_bounds__(kWarp)
         const double rest = memory.sums.rest[b * input.frames + t];
         log_prob += rest == -1 ? -INFINITY : -log1p(rest);
       }
-      const unsigned ballot = __ballot_sync(0xFFFFFFFFu, is_label);
+      const unsigned ballot = __ballot_sync(kAllLanes, is_label);
       if (is_label) {
         labels[length + __popc(ballot & ((1u << lane) - 1))] = best[t];
       }
       length += __popc(ballot);
     }
-    for (int lanes = kWarp / 2; lanes > 0; lanes /= 2) {
-      log_prob += __shfl_xor_sync(0xFFFFFFFFu, log_prob, lanes);
-    }
+    log_prob = SumOfLanes(log_prob);
     for (int64_t i = length + lane; i < input.frames; i += kWarp) {
       labels[i] = args.pad_id;
     }

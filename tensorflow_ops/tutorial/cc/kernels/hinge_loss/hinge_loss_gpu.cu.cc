@@ -1,4 +1,4 @@
-#include "tensorflow_ops/core/cc/cuda/cuda_launch.h"
+#include "tensorflow_ops/core/cc/cuda/warp_gpu.h"
 #include "tensorflow_ops/tutorial/cc/kernels/hinge_loss/hinge_loss.h"
 #include "tensorflow_ops/tutorial/cc/kernels/hinge_loss/hinge_loss_math.h"
 
@@ -8,17 +8,7 @@ namespace {
 using scalar::HingeLossSlope;
 using scalar::HingeLossTerm;
 
-constexpr int kWarp = 32, kWarps = 8;  // of a block
-
-// The sum of a warp's values, for all of its threads, always in the same order.
-template <typename V>
-__device__ V WarpSum(V value) {
-#pragma unroll
-  for (int distance = kWarp / 2; distance > 0; distance /= 2) {
-    value += __shfl_xor_sync(0xFFFFFFFFu, value, distance);
-  }
-  return value;
-}
+constexpr int kWarps = 8;  // of a block
 
 // A warp per row.
 template <typename T>
@@ -40,8 +30,8 @@ __global__ void __launch_bounds__(kWarp* kWarps)
         rank += x > 0;
       }
     }
-    sum = WarpSum(sum);
-    rank = WarpSum(rank);
+    sum = SumOfLanes(sum);
+    rank = SumOfLanes(rank);
     if (lane == 0) {
       args.loss[row] = Narrow<T>(sum);
       args.rank[row] = rank;
@@ -70,7 +60,7 @@ __global__ void __launch_bounds__(kWarp* kWarps)
       sum += d_x;
       d_logits[c] = Narrow<T>(d_x);
     }
-    sum = WarpSum(sum);
+    sum = SumOfLanes(sum);
     if (has_loss && lane == 0) d_logits[label] = Narrow<T>(-sum);
   }
 }
