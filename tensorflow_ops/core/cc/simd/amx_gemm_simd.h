@@ -103,7 +103,10 @@ struct NoScope {};
 template <typename P>
 using ScopeOf = std::conditional_t<kIsAmxPack<P>, AmxScope, NoScope>;
 
-// PackPanels for any packs.
+#ifdef TFO_CPU_NAMESPACE
+namespace TFO_CPU_NAMESPACE {
+
+// PackPanels for any packs, in files with a level.
 template <typename T, typename P>
 void PackPanelsOf(const T* b, int64_t row_stride, int64_t column_stride,
                   int64_t rows, int64_t columns, P* panels) {
@@ -111,10 +114,12 @@ void PackPanelsOf(const T* b, int64_t row_stride, int64_t column_stride,
     cpu_avx512::PackAmxPanels(b, row_stride, column_stride, rows, columns,
                               panels);
   } else {
-    TFO_DISPATCH(PackPanels<T, P>)
-    (b, row_stride, column_stride, rows, columns, panels);
+    PackPanels<T, P>(b, row_stride, column_stride, rows, columns, panels);
   }
 }
+
+}  // namespace TFO_CPU_NAMESPACE
+#endif
 
 }  // namespace tfo
 

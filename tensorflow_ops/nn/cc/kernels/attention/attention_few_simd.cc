@@ -1,96 +1,17 @@
+// Memory decides the time of few queries. A task reads rows of keys and values
+// as they lie, once, for all queries of the heads that share them. Spans of
+// keys always begin at multiples of kSpanKeys, and their parts are merged in
+// order, whoever computes them.
 #include "tensorflow_ops/nn/cc/kernels/attention/attention_few_simd.h"
 
-#include "tensorflow_ops/core/cc/simd/math_simd.h"
-#include "tensorflow_ops/nn/cc/kernels/attention/attention_math_simd.h"
+#include <algorithm>
+#include <cmath>
+#include <vector>
 
 namespace tfo {
 namespace TFO_CPU_NAMESPACE {
+namespace attention {
 namespace {
-
-// Keys whose products are summed at once: enough sums that do not wait for each
-// other.
-template <typename T>
-constexpr int kDotKeys = Lanes<T>::kCount > 8 ? Lanes<T>::kCount : 8;
-
-// Adds the halves of groups of 2 kHalf lanes: those of a, then those of b.
-template <int kHalf, typename V>
-TFO_INLINE V AddHalves(V a, V b) {
-  constexpr int kCount = sizeof(V) / sizeof(V{}[0]);
-  const auto low = [](int i) { return i & kHalf ? kCount + i - kHalf : i; };
-  const auto high = [](int i) { return i & kHalf ? kCount + i : i + kHalf; };
-  return Shuffle(a, b, low) + Shuffle(a, b, high);
-}
-// Adds neighbors: in groups of 4 lanes, those of a, then those of b.
-template <typename V>
-TFO_INLINE V AddNeighbors(V a, V b) {
-  constexpr int kCount = sizeof(V) / sizeof(V{}[0]);
-  const auto even = [](int i) {
-    return (i & ~3) + i % 2 * 2 + (i & 2 ? kCount : 0);
-  };
-  const auto odd = [](int i) {
-    return (i & ~3) + i % 2 * 2 + 1 + (i & 2 ? kCount : 0);
-  };
-  return Shuffle(a, b, even) + Shuffle(a, b, odd);
-}
-
-template <int kHalf, typename V>
-TFO_INLINE V SumEachFrom(V* v) {
-  constexpr int kCount = sizeof(V) / sizeof(V{}[0]);
-  if constexpr (kHalf == kCount) {
-    return v[0];
-  } else {
-#pragma GCC unroll 16
-    for (int i = 0; i < kCount / kHalf / 2; ++i) {
-      v[i] = AddHalves<kHalf>(v[2 * i], v[2 * i + 1]);
-    }
-    return SumEachFrom<2 * kHalf>(v);
-  }
-}
-// Lane i is the sum of v[i]'s lanes. Instructions that stay within 128 bits,
-// which are faster, come first.
-template <typename V>
-TFO_INLINE V SumEach(V* v) {
-  constexpr int kCount = sizeof(V) / sizeof(V{}[0]);
-  if constexpr (sizeof(v[0][0]) == 8) {
-    return SumEachFrom<1>(v);
-  } else {
-#pragma GCC unroll 16
-    for (int i = 0; i < kCount / 2; ++i) {
-      v[i] = AddHalves<2>(v[2 * i], v[2 * i + 1]);
-    }
-#pragma GCC unroll 16
-    for (int i = 0; i < kCount / 4; ++i) {
-      v[i] = AddNeighbors(v[2 * i], v[2 * i + 1]);
-    }
-    return SumEachFrom<4>(v);
-  }
-}
-
-// The products of a query and kDotKeys keys; of fewer, the last is repeated.
-template <typename T>
-TFO_INLINE void DotKeys(const Accumulator<T>* query, const T* keys,
-                        int64_t stride, int64_t count, int64_t depth,
-                        Accumulator<T>* products) {
-  using Vector = typename Lanes<T>::Vector;
-  constexpr int kKeys = kDotKeys<T>, kCount = Lanes<T>::kCount;
-  const T* rows[kKeys];
-#pragma GCC unroll 16
-  for (int i = 0; i < kKeys; ++i) {
-    rows[i] = keys + (i < count ? i : count - 1) * stride;
-  }
-  Vector sums[kKeys] = {};
-  ForVectors<T>(depth, [&](auto part, int64_t at) {
-    const Vector q = Load(query + at);
-#pragma GCC unroll 16
-    for (int i = 0; i < kKeys; ++i) {
-      sums[i] = MulAdd(part.Load(rows[i] + at, 0), q, sums[i]);
-    }
-  });
-#pragma GCC unroll 4
-  for (int i = 0; i < kKeys; i += kCount) {
-    Store(SumEach(sums + i), products + i);
-  }
-}
 
 // sums += weights values, of `count` rows of values.
 template <typename T>
@@ -127,176 +48,14 @@ TFO_INLINE void AddRows(const Accumulator<T>* weights, const T* values,
       });
 }
 
-// Row j of a head.
-template <typename T>
-TFO_INLINE const T* RowOf(const HeadRows<T>& of, int64_t head, int64_t j) {
-  const T* const row = of.data + j * of.stride + head * of.columns;
-  return of.ancestors == nullptr ? row : row + of.ancestors[j] * of.beam_stride;
-}
-
-// Calls run(head, rows, stride) for `count` rows from `first` on of each head.
-// For several queries, rows are first widened, or copied: those of a stride
-// that is a power of 2 share a set of the L1 cache. The next rows arrive
-// meanwhile.
-template <typename T, typename Run>
-TFO_INLINE void ForHeads(const HeadRows<T>& of, int64_t first, int64_t count,
-                         Accumulator<T>* widened, const Run& run) {
-  const int64_t padded =
-      (of.columns + kRowPadding - 1) / kRowPadding * kRowPadding;
-  const bool widens =
-      of.ancestors != nullptr || of.rows > (sizeof(T) == 2 ? 1 : 4);
-  for (int64_t h = 0; h < of.heads; ++h) {
-    if (!widens) {
-      run(h, RowOf(of, h, first), of.stride);
-      continue;
-    }
-    for (int64_t j = 0; j < count; ++j) {
-      WidenRows(RowOf(of, h, first + j), 0, 1, of.columns, widened + j * padded,
-                padded);
-    }
-    for (int64_t j = first + count; j < first + 2 * count && j < of.count;
-         ++j) {
-      const T* const next = RowOf(of, h, j);
-      for (int64_t d = 0; d < of.columns; d += 64 / sizeof(T)) {
-        __builtin_prefetch(next + d);  // into the L1 cache
-      }
-    }
-    run(h, const_cast<const Accumulator<T>*>(widened), padded);
-  }
-}
-
-// The score of a query and kCount keys from j on. kCurved: there may be a
-// softcap or ALiBi.
-template <typename T, bool kCurved>
-class RowScores {
- public:
-  using C = Accumulator<T>;
-  using Vector = typename Lanes<T>::Vector;
-  static constexpr int kCount = Lanes<T>::kCount;
-
-  TFO_INLINE RowScores(const QueryOptions<T>& options, int64_t keys)
-      : options_(options), keys_(keys), curve_(options.scale, options.softcap) {
-    for (int i = 0; i < kCount; ++i) lane_[i] = C(i);
-  }
-
-  TFO_INLINE Vector Of(Vector product, int64_t j) const {
-    const Vector none = Vector{} - C(INFINITY);
-    Vector unused = {};
-    Vector s = curve_.Of(product, &unused);
-    const Vector key = lane_ + C(j);
-    if (kCurved && options_.slope != 0) {
-      const Vector distance = options_.distance - key;
-      s -= options_.slope * Max(distance, -distance);
-    }
-    if (options_.bias != nullptr) {
-      const Vector bias = BiasAt(j);
-      s = bias == none ? none : s + bias;
-    }
-    if (options_.mask != nullptr) s = MaskAt(j) ? s : none;
-    return (key >= C(options_.begin)) & (key < C(options_.end)) ? s : none;
-  }
-
- private:
-  TFO_INLINE Vector BiasAt(int64_t j) const {
-    if (options_.bias_stride == 0) {
-      return Broadcast<Vector>(LoadOne(options_.bias));
-    }
-    return j + kCount <= keys_ ? Load(options_.bias + j)
-                               : LoadFirst(options_.bias + j, keys_ - j);
-  }
-  TFO_INLINE typename Lanes<T>::Index MaskAt(int64_t j) const {
-    typedef uint8_t Bytes __attribute__((vector_size(kCount)));
-    Bytes bytes;
-    if (j + kCount <= keys_) {
-      memcpy(&bytes, options_.mask + j, sizeof(bytes));
-    } else {
-      uint8_t first[kCount] = {};
-      for (int64_t i = 0; i < keys_ - j; ++i) first[i] = options_.mask[j + i];
-      memcpy(&bytes, first, sizeof(bytes));
-    }
-    return __builtin_convertvector(bytes != 0, typename Lanes<T>::Index);
-  }
-
-  const QueryOptions<T> options_;  // a copy, which no store to scores changes
-  const int64_t keys_;
-  const Curve<C, kCurved> curve_;
-  Vector lane_;
-};
-
-}  // namespace
-
-template <typename T>
-void WidenRows(const T* from, int64_t stride, int64_t count, int64_t columns,
-               Accumulator<T>* to, int64_t to_stride) {
-  for (int64_t i = 0; i < count; ++i, from += stride, to += to_stride) {
-    for (int64_t d = columns / Lanes<T>::kCount * Lanes<T>::kCount;
-         d < to_stride; d += Lanes<T>::kCount) {
-      Store(typename Lanes<T>::Vector{}, to + d);
-    }
-    ForVectors<T>(columns, [&](auto part, int64_t at) {
-      Store(part.Load(from + at, 0), to + at);
-    });
-  }
-}
-
-template <typename T>
-void MultiplyKeys(const Accumulator<T>* queries, const HeadRows<T>& keys,
-                  Accumulator<T>* widened, Accumulator<T>* products) {
-  const int64_t padded =
-      (keys.columns + kRowPadding - 1) / kRowPadding * kRowPadding;
-  for (int64_t j = 0; j < keys.count; j += kDotKeys<T>) {
-    const int64_t count =
-        keys.count - j < kDotKeys<T> ? keys.count - j : kDotKeys<T>;
-    ForHeads(keys, j, count, widened,
-             [&](int64_t h, auto* from, int64_t stride) {
-               for (int64_t r = h * keys.rows; r < (h + 1) * keys.rows; ++r) {
-                 DotKeys(queries + r * padded, from, stride, count,
-                         keys.columns, products + r * kSpanKeys + j);
-               }
-             });
-  }
-}
-
-template <typename T>
-void WeighKeys(const QueryOptions<T>& options, int64_t keys,
-               Accumulator<T>* scores, Accumulator<T>* high,
-               Accumulator<T>* total) {
-  using C = Accumulator<T>;
-  using Vector = typename Lanes<T>::Vector;
-  constexpr int kCount = Lanes<T>::kCount;
-  Vector now = Vector{} - C(INFINITY);
-  const auto score = [&](const auto& scores_of) {
-    for (int64_t j = 0; j < keys; j += kCount) {
-      const Vector s = scores_of.Of(Load(scores + j), j);
-      Store(s, scores + j);
-      now = Max(s, now);
-    }
-  };
-  if (options.softcap == 0 && options.slope == 0) {
-    score(RowScores<T, false>(options, keys));
-  } else {
-    score(RowScores<T, true>(options, keys));
-  }
-  C most = now[0];
-  for (int i = 1; i < kCount; ++i) most = now[i] > most ? now[i] : most;
-  const C minus = most == -C(INFINITY) ? C(0) : -most;
-  Vector sum = {};
-  for (int64_t j = 0; j < keys; j += kCount) {
-    const Vector weight = ExpOfWeight(Load(scores + j) + minus);
-    Store(weight, scores + j);
-    sum += weight;
-  }
-  *high = most;
-  *total = SumLanes(sum);
-}
-
+// Adds weighted values to sums, padded rows `sums_stride` apart:
+// weights [heads][rows][kSpanKeys].
 template <typename T>
 void AddValues(const Accumulator<T>* weights, const HeadRows<T>& values,
                Accumulator<T>* widened, int64_t sums_stride,
                Accumulator<T>* sums) {
   for (int64_t j = 0; j < values.count; j += kWidenedRows) {
-    const int64_t count =
-        values.count - j < kWidenedRows ? values.count - j : kWidenedRows;
+    const int64_t count = std::min(kWidenedRows, values.count - j);
     ForHeads(
         values, j, count, widened, [&](int64_t h, auto* from, int64_t stride) {
           for (int64_t r = h * values.rows; r < (h + 1) * values.rows; ++r) {
@@ -307,6 +66,9 @@ void AddValues(const Accumulator<T>* weights, const HeadRows<T>& values,
   }
 }
 
+// Merges the parts of a query's row, `stride` apart: `columns` sums and, at
+// `stats`, their high and total. The sink, or -inf, is as a first part
+// without values. Writes the output, and high and total of all.
 template <typename T>
 void MergeParts(const Accumulator<T>* parts, int64_t count, int64_t stride,
                 int64_t columns, int64_t stats, Accumulator<T> sink,
@@ -344,20 +106,308 @@ void MergeParts(const Accumulator<T>* parts, int64_t count, int64_t stride,
   *total = sum;
 }
 
-#define TFO_INSTANTIATE(T)                                                     \
-  template void WidenRows<T>(const T*, int64_t, int64_t, int64_t,              \
-                             Accumulator<T>*, int64_t);                        \
-  template void MultiplyKeys<T>(const Accumulator<T>*, const HeadRows<T>&,     \
-                                Accumulator<T>*, Accumulator<T>*);             \
-  template void WeighKeys<T>(const QueryOptions<T>&, int64_t, Accumulator<T>*, \
-                             Accumulator<T>*, Accumulator<T>*);                \
-  template void AddValues<T>(const Accumulator<T>*, const HeadRows<T>&,        \
-                             Accumulator<T>*, int64_t, Accumulator<T>*);       \
-  template void MergeParts<T>(                                                 \
-      const Accumulator<T>*, int64_t, int64_t, int64_t, int64_t,               \
-      Accumulator<T>, Accumulator<T>*, T*, Accumulator<T>*, Accumulator<T>*)
+// At most, so that the scores of a task stay in the L2 cache.
+constexpr int64_t kTaskRows = 64;
+
+// Some key heads of a span.
+struct Task {
+  int64_t batch, span;
+  int64_t first_head, key_heads;
+};
+// Spans of an example, of which the first has the part `first_part`.
+struct Spans {
+  int64_t begin, end, first_part;
+};
+
+// Computes tasks, in memory that it keeps.
+template <typename T>
+class TaskRunner {
+ public:
+  using C = Accumulator<T>;
+
+  TaskRunner(const AttentionArgs<T>& args, int64_t key_heads)
+      : args_(args),
+        group_(args.heads / args.key_heads),
+        depth_(RoundUp(args.depth, kRowPadding)),
+        width_(RoundUp(args.value_depth, kRowPadding)),
+        queries_(key_heads * group_ * args.queries * depth_),
+        scores_(key_heads * group_ * args.queries * kSpanKeys),
+        widened_(kWidenedRows * std::max(depth_, width_)),
+        sums_(width_) {}
+
+  // A row's sums, and then their high and total.
+  int64_t part_size() const { return width_ + kRowPadding; }
+
+  // Writes a part: a row for each head of the task, and each query.
+  void Attend(const Task& task, C* part) const {
+    const Example example = ExampleOf(args_, task.batch);
+    const int64_t first = task.span * kSpanKeys;
+    const Span keys = KeysOf(task, example);
+    const int64_t count = keys.end - keys.begin;
+    const int64_t rows = group_ * example.queries;
+    const int64_t first_row = task.first_head * group_;
+    for (int64_t n = 0; n < task.key_heads * group_; ++n) {
+      WidenRows<T>(
+          args_.query +
+              (example.first_query * args_.heads + first_row + n) * args_.depth,
+          args_.heads * args_.depth, example.queries, args_.depth,
+          queries_.data() + n * example.queries * depth_, depth_);
+    }
+    const auto rows_of = [&](const T* data, int64_t columns) {
+      const int64_t stride = args_.key_heads * columns;
+      const int64_t key = first + keys.begin;
+      HeadRows<T> of = {
+          data + (example.first_key + key) * stride + task.first_head * columns,
+          stride,
+          count,
+          columns,
+          task.key_heads,
+          rows,
+          nullptr,
+          args_.keys * stride};
+      if (args_.ancestors != nullptr) {
+        of.data -= example.batch % args_.beams * of.beam_stride;
+        of.ancestors = args_.ancestors + example.batch * args_.keys + key;
+      }
+      return of;
+    };
+    MultiplyKeys<T>(queries_.data(), rows_of(args_.key, args_.depth),
+                    widened_.data(), scores_.data());
+    for (int64_t r = 0; r < task.key_heads * rows; ++r) {
+      C* const row = part + r * part_size();
+      std::fill_n(row, width_, C{0});
+      WeighKeys<T>(OptionsOf(example, first_row + r / example.queries,
+                             r % example.queries, first, keys),
+                   count, scores_.data() + r * kSpanKeys, row + width_,
+                   row + width_ + 1);
+    }
+    const HeadRows<T> values = rows_of(args_.value, args_.value_depth);
+    AddValues<T>(scores_.data(), values, widened_.data(), part_size(), part);
+    if (IsFinite(part, task.key_heads * rows)) return;
+    for (int64_t r = 0; r < task.key_heads * rows; ++r) {
+      C* const sums = part + r * part_size();
+      if (!IsFinite(sums, 1)) AddAgain(values, r, sums);
+    }
+  }
+
+  // Merges `count` parts of query t of a head, `stride` apart.
+  void Merge(const Example& example, int64_t head, int64_t t, const C* parts,
+             int64_t count, int64_t stride) const {
+    C high, total;
+    MergeParts<T>(
+        parts, count, stride, args_.value_depth, width_,
+        args_.sinks != nullptr ? args_.sinks[head] : -static_cast<C>(INFINITY),
+        sums_.data(),
+        args_.output + ((example.first_query + t) * args_.heads + head) *
+                           args_.value_depth,
+        &high, &total);
+    if (args_.log_sum_exp != nullptr) {
+      args_.log_sum_exp[FirstSum(args_, example, head) + t] = high + Log(total);
+    }
+  }
+
+ private:
+  // The keys of the span that a query of the task sees and its mask leaves.
+  // They depend on the heads of the task, but bits do not: SumLanes adds the
+  // same pairs if lanes rotate.
+  Span KeysOf(const Task& task, const Example& example) const {
+    const int64_t first = task.span * kSpanKeys;
+    Span keys = SeenKeys(
+        args_, example, {0, 0, example.queries}, first,
+        std::min(kSpanKeys, std::max<int64_t>(example.keys - first, 0)));
+    const AttentionStrides& strides = args_.mask_strides;
+    if (args_.mask != nullptr && strides.key != 0) {
+      const int64_t heads = strides.head != 0 ? task.key_heads * group_ : 1;
+      const int64_t queries = strides.query != 0 ? example.queries : 1;
+      Span left = {keys.end, keys.begin};
+      for (int64_t i = 0; i < heads * queries; ++i) {
+        const bool* const mask =
+            MaskOf(example, task.first_head * group_ + i / queries, i % queries,
+                   first);
+        int64_t j = keys.begin;
+        while (j < left.begin && !mask[j]) ++j;
+        left.begin = j;
+        for (j = keys.end; j > left.end && !mask[j - 1];) --j;
+        left.end = j;
+      }
+      keys = left;
+    }
+    return keys.begin < keys.end ? keys : Span{0, 0};
+  }
+
+  // The mask of key `first` and of those that follow.
+  const bool* MaskOf(const Example& example, int64_t head, int64_t t,
+                     int64_t first) const {
+    const AttentionStrides& strides = args_.mask_strides;
+    return args_.mask + example.batch * strides.batch + head * strides.head +
+           t * strides.query + first * strides.key;
+  }
+
+  // Of `keys` from `first` on.
+  QueryOptions<T> OptionsOf(const Example& example, int64_t head, int64_t t,
+                            int64_t first, const Span& keys) const {
+    const int64_t key = first + keys.begin;
+    const Span seen = SeenKeys(args_, example, t, key, keys.end - keys.begin);
+    QueryOptions<T> options = {static_cast<C>(args_.scale),
+                               static_cast<C>(args_.softcap),
+                               0,
+                               static_cast<C>(t + example.offset - key),
+                               seen.begin,
+                               seen.end,
+                               nullptr,
+                               nullptr,
+                               args_.bias_strides.key};
+    if (args_.alibi_slopes != nullptr) {
+      options.slope =
+          args_.alibi_slopes[example.batch * args_.alibi_batch_stride + head];
+    }
+    if (args_.bias != nullptr) {
+      const AttentionStrides& strides = args_.bias_strides;
+      options.bias = args_.bias + example.batch * strides.batch +
+                     head * strides.head + t * strides.query +
+                     key * strides.key;
+    }
+    if (args_.mask != nullptr) {
+      const bool* const mask = MaskOf(example, head, t, key);
+      if (args_.mask_strides.key != 0) {
+        options.mask = mask;
+      } else if (!*mask) {
+        options.end = 0;
+      }
+    }
+    return options;
+  }
+
+  bool IsFinite(const C* part, int64_t rows) const {
+    return std::isfinite(
+        GreatestMagnitude<C>(part, part_size(), rows, args_.value_depth));
+  }
+
+  // Sums row r again: a pair of weight 0 must not meet values that are not
+  // finite. Other sums keep their bits.
+  void AddAgain(const HeadRows<T>& values, int64_t r, C* sums) const {
+    std::fill_n(sums, width_, C{0});
+    const C* const weights = scores_.data() + r * kSpanKeys;
+    for (int64_t j = 0; j < values.count; ++j) {
+      if (weights[j] == 0) continue;
+      HeadRows<T> row = values;
+      row.data += j * values.stride + r / values.rows * values.columns;
+      row.count = row.heads = row.rows = 1;
+      if (row.ancestors != nullptr) row.ancestors += j;
+      AddValues<T>(weights + j, row, widened_.data(), width_, sums);
+    }
+  }
+
+  const AttentionArgs<T>& args_;
+  const int64_t group_;
+  const int64_t depth_, width_;  // padded
+  const Buffer<C> queries_;      // [key heads][group][queries][depth_]
+  const Buffer<C> scores_;       // the same rows; then weights
+  const Buffer<C> widened_, sums_;
+};
+
+}  // namespace
+
+template <typename T>
+void AttendFewQueries(const Cpu& cpu, const AttentionArgs<T>& args) {
+  using C = Accumulator<T>;
+  const int64_t group = args.heads / args.key_heads;
+  std::vector<Spans> spans(args.batch);
+  int64_t num_spans = 0, num_parts = 0, num_keys = 0;
+  for (int64_t b = 0; b < args.batch; ++b) {
+    const Example example = ExampleOf(args, b);
+    const Span keys =
+        SeenKeys(args, example, {0, 0, example.queries}, 0, example.keys);
+    // One without keys writes zeros.
+    const int64_t begin = keys.begin / kSpanKeys;
+    const int64_t end = std::max(DivideUp(keys.end, kSpanKeys), begin + 1);
+    spans[b] = {begin, example.queries > 0 ? end : begin, num_parts};
+    num_keys += keys.end - keys.begin;
+    num_spans += spans[b].end - begin;
+    if (end - begin > 1) num_parts += spans[b].end - begin;
+  }
+  if (num_spans == 0) return;
+  // All heads, whose rows are neighbors, if there are enough tasks.
+  const int64_t key_heads = std::clamp<int64_t>(
+      std::min(kTaskRows / (group * args.queries),
+               DivideUp(args.key_heads * num_spans, 2 * cpu.num_threads)),
+      1, args.key_heads);
+  std::vector<Task> tasks;
+  // Beams beside each other, for they share keys.
+  const int64_t beams = args.ancestors != nullptr ? args.beams : 1;
+  for (int64_t first = 0; first < args.batch; first += beams) {
+    int64_t begin = spans[first].begin, end = 0;
+    for (int64_t b = first; b < first + beams; ++b) {
+      begin = std::min(begin, spans[b].begin);
+      end = std::max(end, spans[b].end);
+    }
+    for (int64_t s = begin; s < end; ++s) {
+      for (int64_t h = 0; h < args.key_heads; h += key_heads) {
+        for (int64_t b = first; b < first + beams; ++b) {
+          if (s < spans[b].begin || spans[b].end <= s) continue;
+          tasks.push_back({b, s, h, std::min(key_heads, args.key_heads - h)});
+        }
+      }
+    }
+  }
+  const int64_t rows = args.heads * args.queries;
+  const int64_t part_size = TaskRunner<T>(args, 0).part_size();
+  const Buffer<C> parts(num_parts * rows * part_size);
+  // The part of an example's span, from a head on.
+  const auto part_of = [&](const Example& example, int64_t span, int64_t head) {
+    const Spans& of = spans[example.batch];
+    return parts.data() +
+           ((of.first_part + span - of.begin) * rows + head * example.queries) *
+               part_size;
+  };
+  // Reading a number of keys and values, and its products.
+  const double cycles =
+      1.0 * num_keys * args.key_heads / tasks.size() *
+      (args.depth + args.value_depth) *
+      (sizeof(T) / 4.0 + group * args.queries * sizeof(C) / 64.0);
+  cpu.ParallelFor(tasks.size(), cycles, [&](int64_t begin, int64_t end) {
+    const TaskRunner<T> runner(args, key_heads);
+    const Buffer<C> own_part(key_heads * group * args.queries * part_size);
+    for (int64_t i = begin; i < end; ++i) {
+      const Task& task = tasks[i];
+      const Example example = ExampleOf(args, task.batch);
+      const int64_t head = task.first_head * group;
+      if (spans[task.batch].end - spans[task.batch].begin > 1) {
+        runner.Attend(task, part_of(example, task.span, head));
+        continue;
+      }
+      runner.Attend(task, own_part.data());
+      for (int64_t r = 0; r < task.key_heads * group * example.queries; ++r) {
+        runner.Merge(example, head + r / example.queries, r % example.queries,
+                     own_part.data() + r * part_size, 1, 0);
+      }
+    }
+  });
+  if (num_parts == 0) return;
+  cpu.ParallelFor(
+      args.batch * args.heads,
+      1.0 * num_parts / args.batch * args.queries * args.value_depth / 2,
+      [&](int64_t begin, int64_t end) {
+        const TaskRunner<T> runner(args, 0);
+        for (int64_t i = begin; i < end; ++i) {
+          const int64_t b = i / args.heads, head = i % args.heads;
+          const int64_t count = spans[b].end - spans[b].begin;
+          if (count < 2) continue;
+          const Example example = ExampleOf(args, b);
+          for (int64_t t = 0; t < example.queries; ++t) {
+            runner.Merge(example, head, t,
+                         part_of(example, spans[b].begin, head) + t * part_size,
+                         count, rows * part_size);
+          }
+        }
+      });
+}
+
+#define TFO_INSTANTIATE(T) \
+  template void AttendFewQueries(const Cpu&, const AttentionArgs<T>&)
 TFO_FOR_EACH_FLOAT(TFO_INSTANTIATE);
 #undef TFO_INSTANTIATE
 
+}  // namespace attention
 }  // namespace TFO_CPU_NAMESPACE
 }  // namespace tfo

@@ -1,109 +1,98 @@
+// Attention on the CPU: a band of queries meets block after block of keys. Its
+// sums, the keys and the values of a block stay in the L2 cache, the scores of
+// a panel in the L1 cache.
 #include "tensorflow_ops/nn/cc/kernels/attention/attention_simd.h"
 
-#include "tensorflow_ops/core/cc/simd/gemm_simd.h"
-#include "tensorflow_ops/core/cc/simd/math_simd.h"
-#include "tensorflow_ops/nn/cc/kernels/attention/attention_math_simd.h"
+#include <algorithm>
+#include <cmath>
+#include <type_traits>
+#include <vector>
+
+#include "tensorflow_ops/nn/cc/kernels/attention/attention_amx_simd.h"
+#include "tensorflow_ops/nn/cc/kernels/attention/attention_few_simd.h"
 
 namespace tfo {
 namespace TFO_CPU_NAMESPACE {
 namespace {
 
-typedef uint64_t Bits64 __attribute__((vector_size(kVectorBytes)));
+using namespace attention;  // NOLINT: the header of these files
 
-// The products of the low halves.
-TFO_INLINE Bits64 MultiplyLow(Bits64 a, Bits64 b) {
-#if defined(__AVX512F__)
-  return reinterpret_cast<Bits64>(_mm512_mul_epu32(
-      reinterpret_cast<__m512i>(a), reinterpret_cast<__m512i>(b)));
-#elif defined(__AVX2__)
-  return reinterpret_cast<Bits64>(_mm256_mul_epu32(
-      reinterpret_cast<__m256i>(a), reinterpret_cast<__m256i>(b)));
-#else
-  return (a & 0xFFFFFFFF) * b;
-#endif
-}
+// Keys of a block: a multiple of the rows that products have in registers, or
+// tiles in the L1 cache.
+template <typename P>
+constexpr int64_t kBlockKeys = std::is_same_v<P, AmxPack<1>>   ? 64
+                               : std::is_same_v<P, AmxPack<3>> ? 128
+                                                               : 112;
+// At most: the more, the fewer times keys and values are packed.
+template <typename P>
+constexpr int64_t kBandQueries = kIsAmxPack<P> ? 512 : 256;
 
-// Splits a * b into the upper and the lower half.
-TFO_INLINE void MultiplyWide(Bits32 a, uint32_t b, Bits32* high, Bits32* low) {
-  const Bits64 factor = Broadcast<Bits64>(b);
-  const Bits64 even = MultiplyLow(reinterpret_cast<Bits64>(a), factor);
-  const Bits64 odd = MultiplyLow(reinterpret_cast<Bits64>(a) >> 32, factor);
-  constexpr uint64_t kLow = 0xFFFFFFFF;
-  *high = reinterpret_cast<Bits32>((even >> 32) | (odd & ~kLow));
-  *low = reinterpret_cast<Bits32>((even & kLow) | (odd << 32));
-}
+// Panels of the heads that share a key head, and the keys that they see.
+struct Band {
+  int64_t batch, key_head;
+  int64_t first_panel, num_panels;
+  Span keys;
+  int64_t pairs;
+};
 
-// Philox of attention.h, a counter in each lane.
-TFO_INLINE void PhiloxOfLanes(const uint32_t seed[2], Bits32 (&counter)[4]) {
-  uint32_t key[2] = {seed[0], seed[1]};
-  for (int round = 0; round < 10; ++round) {
-    Bits32 high[2], low[2];
-    MultiplyWide(counter[0], kPhiloxMultipliers[0], &high[0], &low[0]);
-    MultiplyWide(counter[2], kPhiloxMultipliers[1], &high[1], &low[1]);
-    counter[0] = high[1] ^ counter[1] ^ key[0];
-    counter[1] = low[1];
-    counter[2] = high[0] ^ counter[3] ^ key[1];
-    counter[3] = low[0];
-    key[0] += kPhiloxKeys[0];
-    key[1] += kPhiloxKeys[1];
-  }
-}
-
-// Scores of vector x of the lanes, from products of key j. kCurved: there may
-// be a softcap or ALiBi.
-template <typename C, bool kCurved>
-class Scores {
+// The panels of an example's key head, head by head.
+class Panels {
  public:
-  using Vector = typename Lanes<C>::Vector;
-  static constexpr int kCount = Lanes<C>::kCount;
-
-  TFO_INLINE Scores(const ScoreOptions<C>& options, int x)
-      : options_(options),
-        x_(x * kCount),
-        curve_(options.scale, options.softcap) {
-    for (int i = 0; i < kCount; ++i) lane_[i] = C(x_ + i);
-    if (options.begin != nullptr) {
-      begin_ = Load(options.begin + x_);
-      end_ = Load(options.end + x_);
-    }
-  }
-
-  // Also multiplies `slope` by the score's derivative along the product.
-  TFO_INLINE Vector Of(Vector product, int64_t j, Vector* slope) const {
-    Vector s = curve_.Of(product, slope);
-    if (kCurved && options_.slope != 0) {
-      const Vector distance = lane_ + (options_.distance - C(j));
-      s -= options_.slope * Max(distance, -distance);
-    }
-    const Vector none = Vector{} - C(INFINITY);
-    if (options_.added != nullptr) {
-      const Vector added = Load(options_.added + j * 2 * kCount + x_);
-      s = added == none ? none : s + added;
-    }
-    if (options_.begin != nullptr) {
-      const Vector key = Broadcast<Vector>(C(j));
-      s = (key >= begin_) & (key < end_) ? s : none;
-    }
-    return s;
+  Panels(const AttentionSpec& spec, const Example& example, int64_t columns)
+      : queries_(example.queries),
+        columns_(columns),
+        of_head_(DivideUp(queries_, columns)),
+        group_(spec.heads / spec.key_heads) {}
+  int64_t count() const { return group_ * of_head_; }
+  Panel operator()(int64_t key_head, int64_t i) const {
+    const int64_t first = i % of_head_ * columns_;
+    return {key_head * group_ + i / of_head_, first,
+            std::min(columns_, queries_ - first)};
   }
 
  private:
-  const ScoreOptions<C> options_;  // a copy, which no store to scores changes
-  const int x_;
-  const Curve<C, kCurved> curve_;
-  Vector lane_, begin_, end_;
+  const int64_t queries_, columns_, of_head_, group_;
 };
 
-// Calls run(scores), with Scores of both vectors.
-template <typename C, typename Run>
-TFO_INLINE void WithScores(const ScoreOptions<C>& options, const Run& run) {
-  if (options.softcap == 0 && options.slope == 0) {
-    const Scores<C, false> scores[2] = {{options, 0}, {options, 1}};
-    run(scores);
-  } else {
-    const Scores<C, true> scores[2] = {{options, 0}, {options, 1}};
-    run(scores);
+template <typename T, typename P>
+std::vector<Band> BandsOf(const AttentionArgs<T>& args, const KeyHeads& heads,
+                          int num_threads) {
+  const int64_t columns = PanelColumns<Accumulator<T>>();
+  // Some bands for each thread. Results do not depend on bands.
+  int64_t panels_of_all = 0;
+  for (int64_t b = 0; b < args.batch; ++b) {
+    panels_of_all +=
+        Panels(args, ExampleOf(args, b), columns).count() * args.key_heads;
   }
+  const int64_t of_band = std::clamp<int64_t>(panels_of_all / (4 * num_threads),
+                                              1, kBandQueries<P> / columns);
+  std::vector<Band> bands;
+  for (int64_t b = 0; b < args.batch; ++b) {
+    const Example example = ExampleOf(args, b);
+    const Panels panels(args, example, columns);
+    for (int64_t h = 0; h < args.key_heads; ++h) {
+      if (!heads.Have(b * args.key_heads + h)) continue;
+      for (int64_t p = 0; p < panels.count(); p += of_band) {
+        Band band = {
+            b, h, p, std::min(of_band, panels.count() - p), {example.keys, 0},
+            0};
+        for (int64_t i = p; i < p + band.num_panels; ++i) {
+          const Panel panel = panels(h, i);
+          const Span span = SeenKeys(args, example, panel, 0, example.keys);
+          if (span.begin == span.end) continue;
+          band.keys.begin = std::min(band.keys.begin, span.begin);
+          band.keys.end = std::max(band.keys.end, span.end);
+          band.pairs += (span.end - span.begin) * columns;
+        }
+        bands.push_back(band);
+      }
+    }
+  }
+  // The longest begin first, so that threads end together.
+  std::stable_sort(
+      bands.begin(), bands.end(),
+      [](const Band& a, const Band& b) { return a.pairs > b.pairs; });
+  return bands;
 }
 
 // Is the score scale * product, with a scale that keeps the order?
@@ -113,8 +102,10 @@ TFO_INLINE bool IsPlain(const ScoreOptions<C>& options) {
          options.added == nullptr && options.begin == nullptr;
 }
 
-}  // namespace
-
+// Turns products into weights e^(score - high), of the lanes' running
+// maxima `high`, and adds them to `total`, [PanelColumns] each. True if
+// sums over earlier weights must be multiplied by `corrections` first.
+// kRounded: the weights are rounded to bfloat16 next.
 template <typename C, bool kRounded>
 bool WeighScores(const ScoreOptions<C>& options, int64_t keys, C* scores,
                  C* high, C* total, C* corrections) {
@@ -200,203 +191,227 @@ bool WeighScores(const ScoreOptions<C>& options, int64_t keys, C* scores,
   return rises;
 }
 
-template <typename C, bool kRounded>
-void DifferentiateScores(const ScoreOptions<C>& options, bool to_products,
-                         int64_t keys, const C* lse, const C* delta, C* scores,
-                         C* d_weights) {
-  using Vector = typename Lanes<C>::Vector;
-  constexpr int kCount = Lanes<C>::kCount;
-  const C factor = to_products ? options.scale : 1;
-  const Vector none = Vector{} - C(INFINITY);
-  WithScores(options, [&](const auto& scores_of) {
-#pragma GCC unroll 2
-    for (int x = 0; x < 2; ++x) {
-      const Vector shift = Load(lse + x * kCount);
-      const Vector less = Load(delta + x * kCount);
-      for (int64_t j = 0; j < keys; ++j) {
-        C* const at = scores + j * kGemmStride + x * kCount;
-        C* const d_at = d_weights + j * kGemmStride + x * kCount;
-        Vector slope = Broadcast<Vector>(factor), unused = {};
-        const Vector s =
-            scores_of[x].Of(Load(at), j, to_products ? &slope : &unused);
-        const Vector e = ExpOfWeight<kRounded>(s - shift);
-        // Also where lse is NaN.
-        const Vector weight = s == none ? Vector{} : e;
-        Store(weight, at);
-        const Vector d = weight * (Load(d_at) - less) * slope;
-        Store(weight == Vector{} ? Vector{} : d, d_at);
-      }
-    }
-  });
-}
+// Computes bands, in memory that it keeps, by products of packs P.
+template <typename T, typename P>
+class Forward {
+ public:
+  using C = Accumulator<T>;
 
-MaskKind KindOfMask(const bool* mask, int64_t query_stride, int64_t key_stride,
-                    int64_t queries, int64_t keys) {
-  typedef uint8_t Bytes __attribute__((vector_size(kVectorBytes)));
-  uint8_t all = 1, any = 0;
-  if (key_stride == 1 && keys >= kVectorBytes) {
-    Bytes ones = Broadcast<Bytes>(1), some = {};
-    for (int64_t i = 0; i < queries; ++i) {
-      for (int64_t j = 0; j < keys; j += kVectorBytes) {
-        const int64_t last = keys - kVectorBytes;
-        Bytes bytes;
-        memcpy(&bytes, mask + i * query_stride + (j < last ? j : last),
-               sizeof(bytes));
-        ones &= bytes;
-        some |= bytes;
+  explicit Forward(const AttentionArgs<T>& args)
+      : args_(args),
+        columns_(PanelColumns<C>()),
+        dropout_(DropoutOf(args)),
+        scores_of_(args, kBlockKeys<P>),
+        keys_(kBlockKeys<P>, args.depth),
+        values_(kBlockKeys<P>, args.value_depth),
+        queries_(kBandQueries<P> * PackCount<P>(args.depth)),
+        scores_(kBlockKeys<P> * kGemmStride),
+        weights_(kIsAmxPack<P> ? PackCount<P>(kBlockKeys<P>) * kAmxColumns : 0),
+        sums_(kBandQueries<P> * values_.padded_width()) {}
+
+  void Run(const Band& band) {
+    const Example example = ExampleOf(args_, band.batch);
+    const Panels panels(args_, example, columns_);
+    for (int64_t p = 0; p < band.num_panels; ++p) {
+      Begin(example, panels(band.key_head, band.first_panel + p), p);
+    }
+    constexpr int64_t kKeys = kBlockKeys<P>;
+    for (int64_t key = band.keys.begin / kKeys * kKeys; key < band.keys.end;
+         key += kKeys) {
+      const int64_t count = std::min(kKeys, example.keys - key);
+      bool packed = false;
+      for (int64_t p = 0; p < band.num_panels; ++p) {
+        const Panel panel = panels(band.key_head, band.first_panel + p);
+        Span span = SeenKeys(args_, example, panel, key, count);
+        if (span.begin == span.end) continue;
+        span = FromPack<P>(span);
+        if (!scores_of_.Set(example, panel, key + span.begin,
+                            span.end - span.begin)) {
+          continue;
+        }
+        if (!packed) {
+          const int64_t row =
+              (example.first_key + key) * args_.key_heads + band.key_head;
+          keys_.Pack(args_.key + row * args_.depth,
+                     args_.key_heads * args_.depth, count);
+          values_.Pack(args_.value + row * args_.value_depth,
+                       args_.key_heads * args_.value_depth, count);
+          packed = true;
+        }
+        Attend(example, panel, p, key, span);
       }
     }
-    for (int i = 0; i < kVectorBytes; ++i) {
-      all &= ones[i];
-      any |= some[i];
-    }
-  } else {
-    for (int64_t i = 0; i < queries; ++i) {
-      for (int64_t j = 0; j < keys; ++j) {
-        const bool is_set = mask[i * query_stride + j * key_stride];
-        all &= static_cast<uint8_t>(is_set);
-        any |= static_cast<uint8_t>(is_set);
-      }
+    for (int64_t p = 0; p < band.num_panels; ++p) {
+      End(example, panels(band.key_head, band.first_panel + p), p);
     }
   }
-  return all ? MaskKind::kAll : any ? MaskKind::kSome : MaskKind::kNone;
-}
 
-template <typename C>
-void ExcludePairs(const bool* mask, int64_t query_stride, int64_t key_stride,
-                  int64_t queries, int64_t keys, bool has_bias, C* added) {
-  using Vector = typename Lanes<C>::Vector;
-  using Index = typename Lanes<C>::Index;
-  constexpr int kCount = Lanes<C>::kCount;
-  constexpr int kBlock = 16;  // keys, and queries, that are transposed at once
-  typedef uint8_t Bytes __attribute__((vector_size(kBlock)));
-  typedef uint8_t OfLanes __attribute__((vector_size(kCount)));
-  const Vector none = Vector{} - C(INFINITY);
-  // The mask of keys from `first` on. Nobody reads the scores of lanes beyond
-  // the panel.
-  alignas(kBlock) uint8_t block[kBlock][kMaxPanelColumns] = {};
-  for (int64_t j = 0; j < keys; j += kBlock) {
-    const int64_t count = keys < kBlock ? keys : kBlock;
-    // The last block again has keys of the one before.
-    const int64_t first = j < keys - count ? j : keys - count;
-    const bool* const from = mask + first * key_stride;
-    if (key_stride == 1 && count == kBlock) {
-      for (int64_t i = 0; i < queries; i += kBlock) {
-        Bytes v[kBlock];
-#pragma GCC unroll 16
-        for (int m = 0; m < kBlock; ++m) {
-          const int64_t query = i + m < queries ? i + m : queries - 1;
-          memcpy(&v[m], from + query * query_stride, sizeof(v[m]));
-        }
-        Transpose(v);
-#pragma GCC unroll 16
-        for (int m = 0; m < kBlock; ++m) {
-          memcpy(block[m] + i, &v[m], sizeof(v[m]));
-        }
-      }
-    } else if (key_stride != 0 || j == 0) {
-      for (int64_t m = 0; m < count; ++m) {
-        for (int64_t i = 0; i < queries; ++i) {
-          block[m][i] = from[i * query_stride + m * key_stride];
-        }
+ private:
+  C* SumsOf(int64_t p) const {
+    return sums_.data() + p * columns_ * values_.padded_width();
+  }
+
+  P* QueriesOf(int64_t p) const {
+    return queries_.data() + p * columns_ * PackCount<P>(args_.depth);
+  }
+
+  void Begin(const Example& example, const Panel& panel, int64_t p) {
+    const int64_t row =
+        (example.first_query + panel.first) * args_.heads + panel.head;
+    PackPanelsOf(args_.query + row * args_.depth, 1, args_.heads * args_.depth,
+                 args_.depth, panel.count, QueriesOf(p));
+    std::fill_n(SumsOf(p), columns_ * values_.padded_width(), C{0});
+    // The sink, or -inf, is as a first score.
+    std::fill_n(high_ + p * columns_, columns_,
+                args_.sinks != nullptr ? args_.sinks[panel.head]
+                                       : -static_cast<C>(INFINITY));
+    std::fill_n(total_ + p * columns_, columns_, C{1});
+  }
+
+  // Adds the keys of `span` of the block that begins with `key`.
+  void Attend(const Example& example, const Panel& panel, int64_t p,
+              int64_t key, const Span& span) {
+    const int64_t count = span.end - span.begin;
+    C* const scores = scores_.data() + span.begin * kGemmStride;
+    keys_.Multiply(span.begin, count, QueriesOf(p), scores);
+    C corrections[kMaxPanelColumns];
+    const bool corrects = WeighScores<C, kRoundsWeights<P>>(
+        scores_of_.options(), count, scores, high_ + p * columns_,
+        total_ + p * columns_, corrections);
+    if (corrects) values_.Scale(corrections, panel.count, SumsOf(p));
+    if (dropout_.threshold > 0) {
+      DropWeights<C>(dropout_, example.batch * args_.heads + panel.head,
+                     panel.first, key + span.begin, count, scores);
+    }
+    P* weights = reinterpret_cast<P*>(scores_.data());
+    if constexpr (kIsAmxPack<P>) {
+      weights = weights_.data();
+      cpu_avx512::PackAmxPanels(scores, kGemmStride, 1, count, kAmxColumns,
+                                weights);
+    } else if constexpr (kPackNumbers<P> == 2) {
+      PackRows(scores, count, weights + span.begin / 2 * kGemmStride);
+    }
+    values_.AddTransposed(weights, span, panel.count, SumsOf(p));
+  }
+
+  void End(const Example& example, const Panel& panel, int64_t p) {
+    C* const high = high_ + p * columns_;
+    C* const total = total_ + p * columns_;
+    if (args_.log_sum_exp != nullptr) {
+      C* const to = args_.log_sum_exp + FirstSum(args_, example, panel.head) +
+                    panel.first;
+      for (int64_t i = 0; i < panel.count; ++i) {
+        to[i] = high[i] + Log(total[i]);
       }
     }
-    for (int64_t m = 0; m < count; ++m) {
-#pragma GCC unroll 2
-      for (int x = 0; x < 2 * kCount; x += kCount) {
-        OfLanes bytes;
-        memcpy(&bytes, block[m] + x, sizeof(bytes));
-        const Index excluded = __builtin_convertvector(bytes == 0, Index);
-        C* const at = added + (first + m) * 2 * kCount + x;
-        Store(has_bias ? (excluded ? none : Load(at))
-                       : reinterpret_cast<Vector>(
-                             excluded & reinterpret_cast<Index>(none)),
-              at);
-      }
+    for (int64_t i = 0; i < panel.count; ++i) {
+      total[i] = total[i] == 0 ? C{0} : 1 / total[i];
+    }
+    values_.Scale(total, panel.count, SumsOf(p));
+    values_.Write(
+        SumsOf(p), panel.count, args_.heads * args_.value_depth,
+        args_.output +
+            ((example.first_query + panel.first) * args_.heads + panel.head) *
+                args_.value_depth);
+  }
+
+  const AttentionArgs<T>& args_;
+  const int64_t columns_;
+  const AttentionDropout dropout_;
+  PanelScores<T> scores_of_;
+  PackedRows<T, P> keys_;
+  typename OperandsOf<P>::template TransposedColumns<T> values_;
+  const Buffer<P> queries_;  // panels
+  const Buffer<C> scores_;   // of a panel; then its weights
+  const Buffer<P> weights_;  // if they need memory of their own
+  const Buffer<C> sums_;     // rows of values_.padded_width()
+  // Of each query: the greatest score, about, and the sum of weights.
+  C high_[kBandQueries<P>], total_[kBandQueries<P>];
+};
+
+// Writes the results of queries beyond `lengths`.
+template <typename T>
+void FillBeyondLengths(const AttentionArgs<T>& args) {
+  using C = Accumulator<T>;
+  if (args.lengths == nullptr) return;
+  for (int64_t b = 0; b < args.batch; ++b) {
+    const Example example = ExampleOf(args, b);
+    const int64_t rest = args.queries - example.queries;
+    const int64_t row = args.heads * args.value_depth;
+    std::fill_n(args.output + (example.first_query + example.queries) * row,
+                rest * row, T{});
+    if (args.log_sum_exp == nullptr) continue;
+    for (int64_t h = 0; h < args.heads; ++h) {
+      std::fill_n(
+          args.log_sum_exp + FirstSum(args, example, h) + example.queries, rest,
+          args.sinks != nullptr ? args.sinks[h] : -static_cast<C>(INFINITY));
     }
   }
 }
 
-template <typename C>
-void DropWeights(const AttentionDropout& dropout, int64_t row, int64_t query,
-                 int64_t key, int64_t keys, C* weights) {
-  using Vector = typename Lanes<C>::Vector;
-  constexpr int kCount = Lanes<C>::kCount;
-  const C factor = C(KeptFactor(dropout));
-  const auto threshold =
-      static_cast<typename Lanes<C>::Integer>(dropout.threshold);
-  Bits32 lane;
-  for (int i = 0; i < kFloats; ++i) lane[i] = i;
-  for (int64_t first = key / kDropoutKeys * kDropoutKeys; first < key + keys;
-       first += kDropoutKeys) {
-    for (int column = 0; column < 2 * kCount; column += kFloats) {
-      Bits32 words[4] = {
-          Broadcast<Bits32>(static_cast<uint32_t>(first / kDropoutKeys)),
-          lane + static_cast<uint32_t>(query + column),
-          Broadcast<Bits32>(static_cast<uint32_t>(row)),
-          {}};
-      PhiloxOfLanes(dropout.seed, words);
-      for (int i = 0; i < kDropoutKeys; ++i) {
-        const int64_t j = first + i - key;
-        if (j < 0 || j >= keys) continue;
-        const Bits32 word = words[i / 2] >> (i % 2 * 16) & 0xFFFF;
-        int32_t values[kFloats];
-        StoreIndex(reinterpret_cast<IntVector>(word), values);
-        for (int x = 0; x < kFloats; x += kCount) {
-          C* const at = weights + j * kGemmStride + column + x;
-          const auto is_kept = LoadIndex<C>(values + x) >= threshold;
-          Store(is_kept ? Load(at) * factor : Vector{}, at);
-        }
-      }
-    }
-  }
+// Keys or values in the order of ancestors, up to lengths.
+template <typename T>
+Buffer<T> Reordered(const Cpu& cpu, const AttentionArgs<T>& args, const T* from,
+                    int64_t row) {
+  Buffer<T> to(args.key_rows * row);
+  cpu.ParallelFor(args.batch, args.keys * row * sizeof(T) / 4.0,
+                  [&](int64_t begin, int64_t end) {
+                    for (int64_t b = begin; b < end; ++b) {
+                      const Example example = ExampleOf(args, b);
+                      for (int64_t j = 0; j < example.keys; ++j) {
+                        std::copy_n(from + KeyRow(args, example, j) * row, row,
+                                    to.data() + (example.first_key + j) * row);
+                      }
+                    }
+                  });
+  return to;
 }
 
-template <typename C>
-void ScaleRows(const C* factors, int64_t count, int64_t columns, int64_t stride,
-               C* rows) {
-  for (int64_t i = 0; i < count; ++i, rows += stride) {
-    ForVectors<C>(columns, [&](auto part, int64_t at) {
-      part.Store(part.Load(rows + at, 0) * factors[i], rows + at);
-    });
-  }
-}
+}  // namespace
 
 template <typename T>
-void DotRows(const T* a, const T* b, int64_t stride, int64_t count,
-             int64_t columns, Accumulator<T>* dots) {
-  for (int64_t i = 0; i < count; ++i, a += stride, b += stride) {
-    typename Lanes<T>::Vector sum = {};
-    ForVectors<T>(columns, [&](auto part, int64_t at) {
-      sum = MulAdd(part.Load(a + at, 0), part.Load(b + at, 0), sum);
-    });
-    dots[i] = SumLanes(sum);
+Error Attention(const Cpu& cpu, const AttentionArgs<T>& args) {
+  FillBeyondLengths(args);
+  if (HasFewQueries(args)) {
+    AttendFewQueries(cpu, args);
+    return nullptr;
   }
+  if (args.ancestors != nullptr) {
+    const Buffer<T> key =
+        Reordered(cpu, args, args.key, args.key_heads * args.depth);
+    const Buffer<T> value =
+        Reordered(cpu, args, args.value, args.key_heads * args.value_depth);
+    AttentionArgs<T> reordered = args;
+    reordered.key = key.data();
+    reordered.value = value.data();
+    reordered.ancestors = nullptr;
+    return TFO_CPU_NAMESPACE::Attention(cpu, reordered);
+  }
+  WithPacks<T>(
+      cpu, args, nullptr, nullptr, [&](auto pack, const KeyHeads& heads) {
+        using P = decltype(pack);
+        const std::vector<Band> bands =
+            BandsOf<T, P>(args, heads, cpu.num_threads);
+        if (bands.empty()) return;
+        double pairs = 0, packed = 0;
+        for (const Band& band : bands) {
+          pairs += band.pairs;
+          packed += std::max<int64_t>(band.keys.end - band.keys.begin, 0);
+        }
+        const double cycles = (pairs * CyclesPerPair<T>(args, 2) +
+                               packed * (args.depth + args.value_depth)) /
+                              bands.size();
+        cpu.ParallelFor(bands.size(), cycles, [&](int64_t begin, int64_t end) {
+          [[maybe_unused]] const ScopeOf<P> scope;
+          Forward<T, P> forward(args);
+          for (int64_t i = begin; i < end; ++i) forward.Run(bands[i]);
+        });
+      });
+  return nullptr;
 }
 
-#define TFO_INSTANTIATE(C, kRounded)                                          \
-  template bool WeighScores<C, kRounded>(const ScoreOptions<C>&, int64_t, C*, \
-                                         C*, C*, C*);                         \
-  template void DifferentiateScores<C, kRounded>(                             \
-      const ScoreOptions<C>&, bool, int64_t, const C*, const C*, C*, C*)
-TFO_INSTANTIATE(float, false);
-TFO_INSTANTIATE(float, true);
-TFO_INSTANTIATE(double, false);
-#undef TFO_INSTANTIATE
-#define TFO_INSTANTIATE(C)                                                \
-  template void ExcludePairs<C>(const bool*, int64_t, int64_t, int64_t,   \
-                                int64_t, bool, C*);                       \
-  template void DropWeights<C>(const AttentionDropout&, int64_t, int64_t, \
-                               int64_t, int64_t, C*);                     \
-  template void ScaleRows<C>(const C*, int64_t, int64_t, int64_t, C*)
-TFO_INSTANTIATE(float);
-TFO_INSTANTIATE(double);
-#undef TFO_INSTANTIATE
-#define TFO_INSTANTIATE(T)                                                \
-  template void DotRows<T>(const T*, const T*, int64_t, int64_t, int64_t, \
-                           Accumulator<T>*)
-TFO_FOR_EACH_FLOAT(TFO_INSTANTIATE);
-#undef TFO_INSTANTIATE
-
 }  // namespace TFO_CPU_NAMESPACE
+
+TFO_INSTANTIATE_ALGORITHM_PER_LEVEL(Attention, AttentionArgs);
+
 }  // namespace tfo

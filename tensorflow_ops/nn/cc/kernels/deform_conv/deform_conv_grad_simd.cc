@@ -70,7 +70,7 @@ class ToFeatures {
                       for (int64_t i = begin; i < end; ++i) {
                         const int64_t group = i / blocks;
                         const int64_t o = i % blocks * kGemmDepth;
-                        PackAnyPanels(args.filters + group * outputs_ + o, 1,
+                        PackPanelsOf(args.filters + group * outputs_ + o, 1,
                                       args.out_channels,
                                       std::min(kGemmDepth, outputs_ - o),
                                       args.Depth(), Panels(group, o));
@@ -344,7 +344,7 @@ class ToFilters {
       SampleBlock(args_,
                   args_.features + image * args_.Pixels() * args_.channels,
                   group, begin, end, taps, rows, zeros_.data(), columns);
-      PackAnyPanels(args_.d_output +
+      PackPanelsOf(args_.d_output +
                         (image * args_.Outputs() + first) * args_.out_channels +
                         group * outputs_,
                     args_.out_channels, 1, rows, outputs_, upstream);

@@ -30,7 +30,7 @@ class PackedFilters {
         [&](int64_t begin, int64_t end) {
           for (int64_t i = begin; i < end; ++i) {
             const int64_t group = i / blocks, k = i % blocks * kGemmDepth;
-            PackAnyPanels(filters + k * args.out_channels + group * columns_,
+            PackPanelsOf(filters + k * args.out_channels + group * columns_,
                           args.out_channels, 1,
                           std::min(kGemmDepth, depth_ - k), columns_,
                           Block(group, k));

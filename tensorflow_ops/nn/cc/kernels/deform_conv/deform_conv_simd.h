@@ -245,18 +245,6 @@ void PackOperand(const T* a, int64_t stride, int64_t rows, int64_t depth,
   }
 }
 
-// PackPanels for any packs.
-template <typename T, typename P>
-void PackAnyPanels(const T* b, int64_t row_stride, int64_t column_stride,
-                   int64_t rows, int64_t columns, P* panels) {
-  if constexpr (kIsAmxPack<P>) {
-    cpu_avx512::PackAmxPanels(b, row_stride, column_stride, rows, columns,
-                              panels);
-  } else {
-    PackPanels<T, P>(b, row_stride, column_stride, rows, columns, panels);
-  }
-}
-
 // c = a * b, or c += with `add`. Of AMX, c has whole tiles of rows.
 template <typename P, typename C>
 void Multiply(const P* a, int64_t rows, int64_t depth, const P* panels,

@@ -1,7 +1,7 @@
 // Gradients of attention on the CPU: for each band of queries and block of keys
 // the weights are computed again. Sums run over bands, and over blocks, in
 // order, whoever computes them.
-#include "tensorflow_ops/nn/cc/kernels/attention/attention_grad_cpu.h"
+#include "tensorflow_ops/nn/cc/kernels/attention/attention_grad_simd.h"
 
 #include <algorithm>
 #include <atomic>
@@ -10,9 +10,23 @@
 #include <vector>
 
 namespace tfo {
+namespace TFO_CPU_NAMESPACE {
 namespace {
 
 using namespace attention;  // NOLINT: the header of these files
+
+// Writes a . b for each row; in a and b, rows are `stride` apart.
+template <typename T>
+void DotRows(const T* a, const T* b, int64_t stride, int64_t count,
+             int64_t columns, Accumulator<T>* dots) {
+  for (int64_t i = 0; i < count; ++i, a += stride, b += stride) {
+    typename Lanes<T>::Vector sum = {};
+    ForVectors<T>(columns, [&](auto part, int64_t at) {
+      sum = MulAdd(part.Load(a + at, 0), part.Load(b + at, 0), sum);
+    });
+    dots[i] = SumLanes(sum);
+  }
+}
 
 // Writes d_output . output - d_log_sum_exp for each query, which the gradients
 // of its scores have in common, in the order of log_sum_exp.
@@ -28,9 +42,9 @@ void FindDeltas(const Cpu& cpu, const AttentionGradArgs<T>& args,
           const int64_t at =
               (example.first_query * args.heads + head) * args.value_depth;
           const int64_t sum = FirstSum(args, example, head);
-          TFO_DISPATCH(DotRows<T>)
-          (args.d_output + at, args.output + at, args.heads * args.value_depth,
-           example.queries, args.value_depth, deltas + sum);
+          DotRows<T>(args.d_output + at, args.output + at,
+                     args.heads * args.value_depth, example.queries,
+                     args.value_depth, deltas + sum);
           if (args.d_log_sum_exp == nullptr) continue;
           for (int64_t t = sum; t < sum + example.queries; ++t) {
             deltas[t] -= args.d_log_sum_exp[t];
@@ -192,6 +206,8 @@ Error AttentionGrad(const Cpu& cpu, const AttentionGradArgs<T>& args) {
   return nullptr;
 }
 
-TFO_INSTANTIATE_ALGORITHM(AttentionGrad, Cpu, AttentionGradArgs);
+}  // namespace TFO_CPU_NAMESPACE
+
+TFO_INSTANTIATE_ALGORITHM_PER_LEVEL(AttentionGrad, AttentionGradArgs);
 
 }  // namespace tfo

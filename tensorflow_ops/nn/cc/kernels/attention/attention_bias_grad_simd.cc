@@ -2,9 +2,10 @@
 // block, and adds what was broadcast.
 #include <algorithm>
 
-#include "tensorflow_ops/nn/cc/kernels/attention/attention_grad_cpu.h"
+#include "tensorflow_ops/nn/cc/kernels/attention/attention_grad_simd.h"
 
 namespace tfo {
+namespace TFO_CPU_NAMESPACE {
 namespace attention {
 namespace {
 
@@ -109,4 +110,5 @@ TFO_FOR_EACH_FLOAT(TFO_INSTANTIATE);
 #undef TFO_INSTANTIATE
 
 }  // namespace attention
+}  // namespace TFO_CPU_NAMESPACE
 }  // namespace tfo

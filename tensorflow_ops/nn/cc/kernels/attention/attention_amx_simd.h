@@ -1,6 +1,6 @@
-// The classes of attention_cpu.h for products by AMX's tiles.
-#ifndef TENSORFLOW_OPS_NN_CC_KERNELS_ATTENTION_ATTENTION_AMX_H_
-#define TENSORFLOW_OPS_NN_CC_KERNELS_ATTENTION_ATTENTION_AMX_H_
+// The classes of attention_simd.h for products by AMX's tiles.
+#ifndef TENSORFLOW_OPS_NN_CC_KERNELS_ATTENTION_ATTENTION_AMX_SIMD_H_
+#define TENSORFLOW_OPS_NN_CC_KERNELS_ATTENTION_ATTENTION_AMX_SIMD_H_
 
 #include <algorithm>
 #include <cmath>
@@ -10,9 +10,10 @@
 
 #include "tensorflow_ops/core/cc/device.h"
 #include "tensorflow_ops/core/cc/simd/amx_gemm_simd.h"
-#include "tensorflow_ops/nn/cc/kernels/attention/attention_cpu.h"
+#include "tensorflow_ops/nn/cc/kernels/attention/attention_simd.h"
 
 namespace tfo {
+namespace TFO_CPU_NAMESPACE {
 namespace attention {
 
 template <>
@@ -214,8 +215,8 @@ bool FitTiles(const AttentionOperands<T>& args, const T* d_output,
           std::min(RoundUp(keys.end, kBlock), example.keys)};
   const auto greatest = [](const T* rows, int64_t first, int64_t count,
                            int64_t stride, int64_t from, int64_t columns) {
-    return double{TFO_DISPATCH(GreatestMagnitude<T>)(
-        rows + first * stride + from, stride, count, columns)};
+    return double{GreatestMagnitude<T>(rows + first * stride + from, stride,
+                                       count, columns)};
   };
   const auto of_queries = [&](const T* rows, int64_t depth) {
     return greatest(rows, example.first_query, example.queries,
@@ -250,7 +251,7 @@ bool FitTiles(const AttentionOperands<T>& args, const T* d_output,
   if (d_output == nullptr) return true;
   for (int64_t h = key_head * group; h < (key_head + 1) * group; ++h) {
     if (d_log_sum_exp == nullptr) break;
-    const double of_sums = TFO_DISPATCH(GreatestMagnitude<Accumulator<T>>)(
+    const double of_sums = GreatestMagnitude<Accumulator<T>>(
         d_log_sum_exp + FirstSum(args, example, h), 0, 1, example.queries);
     if (!fits(of_sums, 0, 0x1p60)) return false;
   }
@@ -273,8 +274,9 @@ void WithPacks([[maybe_unused]] const Cpu& cpu,
                [[maybe_unused]] const T* d_output,
                [[maybe_unused]] const Accumulator<T>* d_log_sum_exp,
                const Run& run) {
-  if constexpr (!std::is_same_v<T, double>) {
-    TFO_IF_CPU_AVX512(if (HasTileProducts()) {
+  // Tiles are of the level avx512.
+  if constexpr (kVectorBytes == 64 && !std::is_same_v<T, double>) {
+    if (HasTileProducts()) {
       KeyHeads fit{std::vector<char>(args.batch * args.key_heads)};
       const double numbers =
           1.0 * args.queries * args.heads / args.key_heads + 2.0 * args.keys;
@@ -296,7 +298,7 @@ void WithPacks([[maybe_unused]] const Cpu& cpu,
       if (!any(others)) return run(AmxPackOf<T>(), KeyHeads());
       if (any(fit)) run(AmxPackOf<T>(), fit);
       return run(Accumulator<T>(), others);
-    })
+    }
   }
   if constexpr (std::is_same_v<T, BFloat16>) {
     if (HasBFloat16Products()) return run(BFloat16Pack(), KeyHeads());
@@ -305,6 +307,7 @@ void WithPacks([[maybe_unused]] const Cpu& cpu,
 }
 
 }  // namespace attention
+}  // namespace TFO_CPU_NAMESPACE
 }  // namespace tfo
 
-#endif  // TENSORFLOW_OPS_NN_CC_KERNELS_ATTENTION_ATTENTION_AMX_H_
+#endif  // TENSORFLOW_OPS_NN_CC_KERNELS_ATTENTION_ATTENTION_AMX_SIMD_H_

@@ -1,6 +1,6 @@
 // The gradients of a band of queries and a block of keys, on the CPU.
-#ifndef TENSORFLOW_OPS_NN_CC_KERNELS_ATTENTION_ATTENTION_GRAD_CPU_H_
-#define TENSORFLOW_OPS_NN_CC_KERNELS_ATTENTION_ATTENTION_GRAD_CPU_H_
+#ifndef TENSORFLOW_OPS_NN_CC_KERNELS_ATTENTION_ATTENTION_GRAD_SIMD_H_
+#define TENSORFLOW_OPS_NN_CC_KERNELS_ATTENTION_ATTENTION_GRAD_SIMD_H_
 
 #include <algorithm>
 #include <atomic>
@@ -9,11 +9,12 @@
 #include <thread>
 #include <type_traits>
 
-#include "tensorflow_ops/nn/cc/kernels/attention/attention_amx.h"
-#include "tensorflow_ops/nn/cc/kernels/attention/attention_cpu.h"
-#include "tensorflow_ops/nn/cc/kernels/attention/attention_few_cpu.h"
+#include "tensorflow_ops/nn/cc/kernels/attention/attention_amx_simd.h"
+#include "tensorflow_ops/nn/cc/kernels/attention/attention_few_simd.h"
+#include "tensorflow_ops/nn/cc/kernels/attention/attention_simd.h"
 
 namespace tfo {
+namespace TFO_CPU_NAMESPACE {
 namespace attention {
 
 // Queries of a band, whole panels, and keys of a block.
@@ -24,6 +25,39 @@ constexpr int64_t kKeysOfBlock = std::is_same_v<P, AmxPack<1>>   ? 256
                                                                  : 224;
 // At most: vectors of 16 bytes, of double, have two lanes.
 constexpr int64_t kBandPanels = kBandQueries / 4;
+
+// Turns products into weights e^(score - lse), and `d_weights` into the
+// gradients weight * (d_weight - delta) of the scores, or, with
+// `to_products`, of the products. lse and delta have PanelColumns.
+template <typename C, bool kRounded>
+void DifferentiateScores(const ScoreOptions<C>& options, bool to_products,
+                         int64_t keys, const C* lse, const C* delta, C* scores,
+                         C* d_weights) {
+  using Vector = typename Lanes<C>::Vector;
+  constexpr int kCount = Lanes<C>::kCount;
+  const C factor = to_products ? options.scale : 1;
+  const Vector none = Vector{} - C(INFINITY);
+  WithScores(options, [&](const auto& scores_of) {
+#pragma GCC unroll 2
+    for (int x = 0; x < 2; ++x) {
+      const Vector shift = Load(lse + x * kCount);
+      const Vector less = Load(delta + x * kCount);
+      for (int64_t j = 0; j < keys; ++j) {
+        C* const at = scores + j * kGemmStride + x * kCount;
+        C* const d_at = d_weights + j * kGemmStride + x * kCount;
+        Vector slope = Broadcast<Vector>(factor), unused = {};
+        const Vector s =
+            scores_of[x].Of(Load(at), j, to_products ? &slope : &unused);
+        const Vector e = ExpOfWeight<kRounded>(s - shift);
+        // Also where lse is NaN.
+        const Vector weight = s == none ? Vector{} : e;
+        Store(weight, at);
+        const Vector d = weight * (Load(d_at) - less) * slope;
+        Store(weight == Vector{} ? Vector{} : d, d_at);
+      }
+    }
+  });
+}
 
 // The gradients to a band of queries of a head. Blocks of keys, at least one,
 // add to it in order, each in its turn.
@@ -45,7 +79,7 @@ class Backward {
   Backward(const AttentionGradArgs<T>& args, const C* deltas)
       : args_(args),
         all_deltas_(deltas),
-        columns_(TFO_DISPATCH(PanelColumns<C>)()),
+        columns_(PanelColumns<C>()),
         dropout_(DropoutOf(args)),
         scores_of_(args, kBlockKeys),
         keys_(kBlockKeys, args.depth),
@@ -171,10 +205,9 @@ class Backward {
       for (int64_t i = 0; i < band_.count; i += columns_) {
         const int64_t from = seen_.begin * kGemmStride + i;
         const int64_t to = seen_.begin * kGemmStride + i / 2;
-        const auto pack = TFO_DISPATCH(PackColumns);
-        pack(weights_.data() + from, count,
-             reinterpret_cast<P*>(weights_.data()) + to);
-        pack(d_scores_.data() + from, count, d_score_packs_.data() + to);
+        PackColumns(weights_.data() + from, count,
+                    reinterpret_cast<P*>(weights_.data()) + to);
+        PackColumns(d_scores_.data() + from, count, d_score_packs_.data() + to);
       }
     }
   }
@@ -183,9 +216,9 @@ class Backward {
     P* const d_scores = reinterpret_cast<P*>(d_scores_.data());
     if constexpr (kPacks) {
       for (int64_t i = 0; i < band_.count; i += columns_) {
-        TFO_DISPATCH(PackRows)
-        (d_scores_.data() + seen_.begin * kGemmStride + i,
-         seen_.end - seen_.begin, d_scores + seen_.begin / 2 * kGemmStride + i);
+        PackRows(d_scores_.data() + seen_.begin * kGemmStride + i,
+                 seen_.end - seen_.begin,
+                 d_scores + seen_.begin / 2 * kGemmStride + i);
       }
     }
     int64_t end;
@@ -278,14 +311,13 @@ class Backward {
         d_scores);
     const auto drop = [&](C* values) {
       if (dropout_.threshold == 0) return;
-      TFO_DISPATCH(DropWeights<C>)
-      (dropout_, example.batch * args_.heads + panel.head, panel.first,
-       key + span.begin, count, values);
+      DropWeights<C>(dropout_, example.batch * args_.heads + panel.head,
+                     panel.first, key + span.begin, count, values);
     };
     drop(d_scores);
-    TFO_DISPATCH(DifferentiateScores<C, kRoundsWeights<P>>)
-    (scores_of_.options(), to_products, count, lse_ + column, deltas_ + column,
-     weights, d_scores);
+    DifferentiateScores<C, kRoundsWeights<P>>(
+        scores_of_.options(), to_products, count, lse_ + column,
+        deltas_ + column, weights, d_scores);
     drop(weights);
   }
 
@@ -351,6 +383,7 @@ void BiasGrad(const Cpu& cpu, const AttentionGradArgs<T>& args,
               const Accumulator<T>* deltas);
 
 }  // namespace attention
+}  // namespace TFO_CPU_NAMESPACE
 }  // namespace tfo
 
-#endif  // TENSORFLOW_OPS_NN_CC_KERNELS_ATTENTION_ATTENTION_GRAD_CPU_H_
+#endif  // TENSORFLOW_OPS_NN_CC_KERNELS_ATTENTION_ATTENTION_GRAD_SIMD_H_
