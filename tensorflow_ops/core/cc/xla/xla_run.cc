@@ -8,7 +8,6 @@
 // std::shared_ptr, would therefore require glibc 2.32, and is missing in the
 // wheels of TensorFlow 2.18 and 2.19.
 #include <cstring>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -17,19 +16,12 @@
 #include "absl/log/log.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
-#include "tensorflow/core/framework/allocator.h"
-#include "tensorflow/core/framework/device_base.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/tensor.h"
-#include "tensorflow/core/platform/threadpool.h"
-#include "tensorflow/core/platform/threadpool_interface.h"
 #include "tensorflow/core/public/version.h"
-#define EIGEN_USE_THREADS
 #include "tensorflow_ops/core/cc/xla/xla_call.h"
-#include "tensorflow_ops/core/cc/xla/xla_scratch.h"
-#include "unsupported/Eigen/CXX11/Tensor"
+#include "tensorflow_ops/core/cc/xla/xla_device.h"
 #include "xla/ffi/api/c_api.h"
-#include "xla/ffi/api/c_api_internal.h"
 #include "xla/stream_executor/stream.h"
 
 namespace xla::ffi {
@@ -52,21 +44,6 @@ using ::tensorflow::TensorShape;
 using ::tensorflow::TensorValue;
 
 // ---- XLA's C interface
-
-// Converts XLA's error to a status, and frees it.
-absl::Status ToStatus(const XLA_FFI_Api* api, XLA_FFI_Error* error) {
-  if (error == nullptr) return absl::OkStatus();
-  auto message = XlaArgs<XLA_FFI_Error_GetMessage_Args>(
-      XLA_FFI_Error_GetMessage_Args_STRUCT_SIZE);
-  message.error = error;
-  api->XLA_FFI_Error_GetMessage(&message);
-  const absl::Status status = absl::InternalError(message.message);
-  auto destroy = XlaArgs<XLA_FFI_Error_Destroy_Args>(
-      XLA_FFI_Error_Destroy_Args_STRUCT_SIZE);
-  destroy.error = error;
-  api->XLA_FFI_Error_Destroy(&destroy);
-  return status;
-}
 
 // Converts a status to XLA's error.
 XLA_FFI_Error* ToXla(const XLA_FFI_Api* api, const absl::Status& status) {
@@ -95,14 +72,7 @@ absl::StatusOr<absl::string_view> StringAttr(const XLA_FFI_Attrs& attrs,
       absl::StrCat("tensorflow_ops: the call has no attribute ", name));
 }
 
-// A buffer of XLA.
-struct Buffer {
-  void* data;
-  TensorShape shape;
-  size_t bytes;
-};
-
-absl::Status ReadBuffer(const void* buffer, DataType type, Buffer* read) {
+absl::Status ReadBuffer(const void* buffer, DataType type, XlaBuffer* read) {
   const auto* xla = static_cast<const XLA_FFI_Buffer*>(buffer);
   TF_RETURN_IF_ERROR(TensorShape::BuildTensorShape(
       absl::Span<const int64_t>(xla->dims, xla->rank), &read->shape));
@@ -110,134 +80,6 @@ absl::Status ReadBuffer(const void* buffer, DataType type, Buffer* read) {
   read->bytes = read->shape.num_elements() * ::tensorflow::DataTypeSize(type);
   return absl::OkStatus();
 }
-
-// ---- The OpKernel's context
-
-// A tensor's memory that is a buffer of XLA.
-class XlaMemory : public ::tensorflow::TensorBuffer {
- public:
-  explicit XlaMemory(const Buffer& buffer)
-      : TensorBuffer(buffer.data), size_(buffer.bytes) {}
-  size_t size() const override { return size_; }
-  TensorBuffer* root_buffer() override { return this; }
-  void FillAllocationDescription(
-      ::tensorflow::AllocationDescription*) const override {}
-  bool OwnsMemory() const override { return false; }
-
- private:
-  const size_t size_;
-};
-
-// Allocates a result: returns XLA's buffer.
-class ResultAllocator : public ::tensorflow::Allocator {
- public:
-  explicit ResultAllocator(const Buffer& buffer) : buffer_(buffer) {}
-  std::string Name() override { return "xla_result"; }
-  void* AllocateRaw(size_t, size_t bytes) override {
-    return bytes <= buffer_.bytes ? buffer_.data : nullptr;
-  }
-  void DeallocateRaw(void*) override {}
-
- private:
-  const Buffer buffer_;
-};
-
-// Allocates a call's scratch memory on a GPU.
-class ScratchAllocator : public ::tensorflow::Allocator {
- public:
-  ScratchAllocator(const XLA_FFI_Api* api, XLA_FFI_ExecutionContext* ctx)
-      : memory_(api, ctx) {}
-  std::string Name() override { return "xla_scratch"; }
-  void* AllocateRaw(size_t alignment, size_t bytes) override {
-    return memory_.Allocate(alignment, bytes);
-  }
-  void DeallocateRaw(void* data) override { memory_.Free(data); }
-
- private:
-  XlaScratch memory_;
-};
-
-// XLA's thread pool, which is TensorFlow's intra-op pool.
-class XlaPool : public ::tensorflow::thread::ThreadPoolInterface {
- public:
-  explicit XlaPool(Eigen::ThreadPoolInterface* pool) : pool_(pool) {}
-  void Schedule(std::function<void()> task) override {
-    pool_->Schedule(std::move(task));
-  }
-  int NumThreads() const override { return pool_->NumThreads(); }
-  int CurrentThreadId() const override { return pool_->CurrentThreadId(); }
-
- private:
-  Eigen::ThreadPoolInterface* const pool_;
-};
-
-class XlaStream : public ::tensorflow::DeviceContext {
- public:
-  explicit XlaStream(se::Stream* stream) : stream_(stream) {}
-  se::Stream* stream() const override { return stream_; }
-
- private:
-  se::Stream* const stream_;
-};
-
-// The device of one call.
-class XlaDevice : public ::tensorflow::DeviceBase {
- public:
-  XlaDevice() : DeviceBase(::tensorflow::Env::Default()) {}
-
-  absl::Status UseHost(const XLA_FFI_CallFrame& frame) {
-    void* device = nullptr;
-    TF_RETURN_IF_ERROR(ToStatus(
-        frame.api,
-        frame.api->internal_api->XLA_FFI_INTERNAL_IntraOpThreadPool_Get(
-            frame.ctx, &device)));
-    if (device == nullptr) return absl::InternalError("XLA has no threads");
-    pool_.emplace(static_cast<Eigen::ThreadPoolDevice*>(device)->getPool());
-    threads_.emplace(&*pool_);
-    workers_ = {pool_->NumThreads(), &*threads_};
-    set_tensorflow_cpu_worker_threads(&workers_);
-    return absl::OkStatus();
-  }
-  absl::Status UseGpu(const XLA_FFI_CallFrame& frame) {
-    void* stream = nullptr;
-    TF_RETURN_IF_ERROR(ToStatus(
-        frame.api, frame.api->internal_api->XLA_FFI_INTERNAL_Stream_Get(
-                       frame.ctx, &stream)));
-    stream_.reset(new XlaStream(static_cast<se::Stream*>(stream)));
-    scratch_.emplace(frame.api, frame.ctx);
-    return absl::OkStatus();
-  }
-  void AddResult(int32_t scope_id, const Buffer& buffer) {
-    results_.try_emplace(scope_id, buffer);
-  }
-
-  XlaStream* context() const { return stream_.get(); }  // null on the host
-  ::tensorflow::Allocator* GetAllocator(
-      AllocatorAttributes attributes) override {
-    if (scratch_.has_value() && !attributes.on_host()) return &*scratch_;
-    return ::tensorflow::cpu_allocator();
-  }
-  ::tensorflow::Allocator* GetScopedAllocator(AllocatorAttributes attributes,
-                                              int64_t) override {
-    return &results_.at(attributes.scope_id);
-  }
-  const std::string& name() const override {
-    static const auto& name = *new std::string("tensorflow_ops_xla");
-    return name;
-  }
-  const ::tensorflow::DeviceAttributes& attributes() const override {
-    static const auto& none = *new ::tensorflow::DeviceAttributes;
-    return none;
-  }
-
- private:
-  std::optional<XlaPool> pool_;
-  std::optional<::tensorflow::thread::ThreadPool> threads_;
-  CpuWorkerThreads workers_ = {};
-  ::tensorflow::core::RefCountPtr<XlaStream> stream_;
-  std::optional<ScratchAllocator> scratch_;
-  std::map<int32_t, ResultAllocator> results_;  // by scope id
-};
 
 // ---- A custom call
 
@@ -289,7 +131,7 @@ absl::Status Instantiate(const XLA_FFI_CallFrame& frame,
   return absl::OkStatus();
 }
 
-absl::Status ToHost(se::Stream* stream, const Buffer& buffer, Tensor* host) {
+absl::Status ToHost(se::Stream* stream, const XlaBuffer& buffer, Tensor* host) {
   TF_RETURN_IF_ERROR(stream->Memcpy(
       host->data(), se::DeviceAddressBase(buffer.data, buffer.bytes),
       buffer.bytes));
@@ -297,7 +139,7 @@ absl::Status ToHost(se::Stream* stream, const Buffer& buffer, Tensor* host) {
 }
 
 absl::Status FromHost(se::Stream* stream, const Tensor& host,
-                      const Buffer& buffer) {
+                      const XlaBuffer& buffer) {
   se::DeviceAddressBase device(buffer.data, buffer.bytes);
   TF_RETURN_IF_ERROR(stream->Memcpy(&device, host.data(), buffer.bytes));
   return stream->BlockHostUntilDone();
@@ -326,7 +168,7 @@ absl::Status Execute(const XLA_FFI_CallFrame& frame, bool gpu) {
       continue;
     }
     if (operand >= frame.args.size) return absl::InternalError("no operand");
-    Buffer buffer;
+    XlaBuffer buffer;
     TF_RETURN_IF_ERROR(
         ReadBuffer(frame.args.args[operand++], kernel->input_type(i), &buffer));
     if (gpu && kernel->input_memory_types()[i] == HOST_MEMORY) {
@@ -340,7 +182,7 @@ absl::Status Execute(const XLA_FFI_CallFrame& frame, bool gpu) {
   }
 
   if (frame.rets.size != outputs) return absl::InternalError("no result");
-  std::vector<Buffer> results(outputs);
+  std::vector<XlaBuffer> results(outputs);
   std::vector<AllocatorAttributes> attributes(outputs);
   for (int i = 0; i < outputs; ++i) {
     TF_RETURN_IF_ERROR(
