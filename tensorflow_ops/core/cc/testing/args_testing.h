@@ -33,11 +33,13 @@ class Tensors : public ArgsVisitor {
 
   template <typename X>
   void In(const std::string& name, const std::string& shape, const X** data) {
-    if (tensors_.count(name) == 0) {
-      const double scale = scales_.count(name) > 0 ? scales_[name] : 1;
-      auto values = RandomOnGpu<X>(CountOf(shape), tensors_.size() + 1);
-      for (X& value : values) value = Rounded<X>(Widen(value) * scale);
-      Set(name, std::move(values));
+    if constexpr (!std::is_integral_v<X>) {
+      if (tensors_.count(name) == 0) {
+        const double scale = scales_.count(name) > 0 ? scales_[name] : 1;
+        auto values = RandomOnGpu<X>(CountOf(shape), tensors_.size() + 1);
+        for (X& value : values) value = Rounded<X>(Widen(value) * scale);
+        Set(name, std::move(values));
+      }
     }
     inputs_[name] = data;
     *data = DataOf<X>(name);
@@ -51,10 +53,9 @@ class Tensors : public ArgsVisitor {
       *index = DataOf<int64_t>(name);
     }
   }
-  void Optional(const std::string& name, const char*, const bool** data) {
-    *data = tensors_.count(name) == 0
-                ? nullptr
-                : reinterpret_cast<const bool*>(DataOf<char>(name));
+  template <typename X>
+  void Optional(const std::string& name, const char*, const X** data) {
+    *data = tensors_.count(name) == 0 ? nullptr : DataOf<X>(name);
   }
   template <typename X>
   void Out(const std::string& name, const std::string& shape, X** data,
@@ -69,6 +70,11 @@ class Tensors : public ArgsVisitor {
     if (takes) *static_cast<const X**>(inputs_.at(from)) = *data;
   }
   void Size(const std::string& name, int64_t* size) { *size = sizes_.at(name); }
+  // Attrs may be among the sizes.
+  template <typename X, typename... Bound>
+  void Required(const std::string& name, X* attr, const Bound&...) {
+    if (sizes_.count(name) > 0) *attr = static_cast<X>(sizes_[name]);
+  }
 
   template <typename X>
   const GpuVector<X>& Get(const std::string& name) const {
@@ -138,7 +144,9 @@ class Tensors : public ArgsVisitor {
 
   template <typename X>
   X* DataOf(const std::string& name) {
-    return std::get<GpuVector<X>>(tensors_.at(name).values).data();
+    using Stored = std::conditional_t<std::is_same_v<X, bool>, char, X>;
+    return reinterpret_cast<X*>(
+        std::get<GpuVector<Stored>>(tensors_.at(name).values).data());
   }
   int64_t CountOf(const std::string& shape) const {
     int64_t count = 1;

@@ -1,13 +1,15 @@
 // Compares assignments with the cheapest flow by Bellman and Ford.
 #include <limits>
 
-#include "tensorflow_ops/core/cc/testing/gpu_testing.h"
+#include "tensorflow_ops/core/cc/testing/args_testing.h"
 #include "tensorflow_ops/detection/cc/kernels/assignment/assignment_search.h"
 
 namespace tfo {
 namespace {
 
+using testing::Bound;
 using testing::GpuVector;
+using testing::Tensors;
 
 constexpr double kInf = std::numeric_limits<double>::infinity();
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
@@ -27,26 +29,35 @@ struct Problem {
   }
 };
 
-// All columns, then all rows.
-template <typename T, typename Device>
-std::vector<int32_t> Run(const Device& device, const Problem& problem) {
+// What run(args) writes: all columns, then all rows.
+template <typename T, typename Run>
+std::vector<int32_t> Results(const Problem& problem, const Run& run) {
+  Tensors tensors({{"...", problem.batch},
+                   {"rows", problem.rows},
+                   {"columns", problem.columns}});
   GpuVector<T> costs;
   for (double cost : problem.costs) costs.push_back(testing::Rounded<T>(cost));
-  const auto counts = testing::ToGpu(problem.counts);
-  GpuVector<int32_t> columns(problem.batch * problem.rows, 77);
-  GpuVector<int32_t> rows(problem.batch * problem.columns, 77);
-  const AssignmentArgs<T> args = {
-      problem.batch,    problem.rows, problem.columns,
-      problem.maximize, costs.data(), counts.empty() ? nullptr : counts.data(),
-      columns.data(),   rows.data()};
-  testing::WithScratch(
-      device, [&] { return AssignmentScratchBytes(args); },
-      [&](const Device& on) {
-        TFO_EXPECT_RUNS(LinearSumAssignment(on, args));
-      });
-  std::vector<int32_t> both(columns.begin(), columns.end());
+  tensors.Set("costs", std::move(costs));
+  const bool has_counts = !problem.counts.empty();
+  if (has_counts) tensors.Set("counts", testing::ToGpu(problem.counts));
+  auto args = Bound<AssignmentArgs<T>>(&tensors);
+  args.maximize = problem.maximize;
+  run(args);
+  auto both = tensors.Get<int32_t>("columns");
+  const auto& rows = tensors.Get<int32_t>("rows");
   both.insert(both.end(), rows.begin(), rows.end());
-  return both;
+  return {both.begin(), both.end()};
+}
+
+template <typename T, typename Device>
+std::vector<int32_t> Run(const Device& device, const Problem& problem) {
+  return Results<T>(problem, [&](const auto& args) {
+    testing::WithScratch(
+        device, [&] { return AssignmentScratchBytes(args); },
+        [&](const Device& on) {
+          TFO_EXPECT_RUNS(LinearSumAssignment(on, args));
+        });
+  });
 }
 
 // The steps of a search in plain loops.
@@ -85,27 +96,16 @@ struct PlainLoops {
 };
 
 std::vector<int32_t> RunPlain(const Problem& problem) {
-  std::vector<int32_t> both(problem.batch * (problem.rows + problem.columns));
-  int32_t* const rows = both.data() + problem.batch * problem.rows;
-  const AssignmentArgs<double> args = {
-      problem.batch,
-      problem.rows,
-      problem.columns,
-      problem.maximize,
-      problem.costs.data(),
-      problem.counts.empty() ? nullptr : problem.counts.data(),
-      both.data(),
-      rows};
-  const int64_t bytes =
-      AssignmentMemory(problem.rows, problem.columns, 1, nullptr).bytes;
-  const Buffer<char> buffer(bytes);
-  std::fill_n(buffer.data(), bytes, '\xFF');
-  const AssignmentMemory memory(problem.rows, problem.columns, 1,
-                                buffer.data());
-  for (int64_t i = 0; i < problem.batch; ++i) {
-    AssignExample(PlainLoops(), args, i, memory);
-  }
-  return both;
+  return Results<double>(problem, [](const auto& args) {
+    const int64_t bytes =
+        AssignmentMemory(args.rows, args.columns, 1, nullptr).bytes;
+    const Buffer<char> buffer(bytes);
+    std::fill_n(buffer.data(), bytes, '\xFF');
+    const AssignmentMemory memory(args.rows, args.columns, 1, buffer.data());
+    for (int64_t i = 0; i < args.batch; ++i) {
+      AssignExample(PlainLoops(), args, i, memory);
+    }
+  });
 }
 
 struct Optimum {
@@ -223,10 +223,10 @@ void CheckDrawn(const Device& device, int64_t batch, int64_t rows,
 }
 
 TFO_TEST(Assignment, IsTheCheapestFlow) {
-  const std::vector<std::vector<int64_t>> sizes = {
+  const std::pair<int64_t, int64_t> sizes[] = {
       {1, 1}, {1, 9}, {9, 1}, {2, 2}, {5, 5}, {8, 16}, {16, 7}, {23, 24}};
-  for (const auto& size : sizes) {
-    CheckDrawn<float>(testing::ThreadedCpu(2), 4, size[0], size[1]);
+  for (const auto& [rows, columns] : sizes) {
+    CheckDrawn<float>(testing::ThreadedCpu(2), 4, rows, columns);
   }
   testing::ForTypes([](auto type) {
     CheckDrawn<decltype(type)>(testing::ThreadedCpu(1), 2, 12, 9);
@@ -242,51 +242,45 @@ TFO_TEST(Assignment, OfManyQueries) {
 
 // Pairs that differ by less than the greatest costs' unit, and costs whose sums
 // are not finite.
-template <typename Device>
+template <typename T, typename Device>
 void CheckExtremeCosts(const Device& device) {
-  const auto columns_of = [&](bool is_double, bool maximize,
-                              const std::vector<double>& costs) {
-    const Problem problem = {1, 2, 2, maximize, costs, {}};
-    auto both =
-        is_double ? Run<double>(device, problem) : Run<float>(device, problem);
-    both.resize(2);
-    return both;
-  };
+  const double most = std::numeric_limits<T>::max();
   const std::vector<int32_t> same = {0, 1}, crossed = {1, 0}, none = {-1, -1},
                              first = {0, -1}, second = {1, -1};
-  for (const bool is_double : {false, true}) {
-    const double most = is_double ? std::numeric_limits<double>::max()
-                                  : std::numeric_limits<float>::max();
-    const auto expect = [&](const std::vector<double>& costs,
-                            const std::vector<int32_t>& expected,
-                            const testing::Caller& caller = {}) {
-      const testing::Case of_test(caller, is_double ? "float64" : "float32");
-      std::vector<double> negated;
-      for (double cost : costs) negated.push_back(-cost);
-      TFO_EXPECT(columns_of(is_double, false, costs) == expected);
-      TFO_EXPECT(columns_of(is_double, true, negated) == expected);
-    };
-    expect({2, 1, 3, 1}, same);
-    expect({1, 1e30, 1e30, 2}, same);
-    expect({1e30, 1, 2, 1e30}, crossed);
-    expect({1, 2, 1e30, 1e30}, same);
-    expect({most, -most, -most, most}, crossed);
-    expect({-most, most, most, -most}, same);
-    expect({most, most, most, most}, same);
-    expect({-most, most, most, kNan}, crossed);
-    expect({-kInf, 0, 0, 0}, same);
-    expect({0, -kInf, 1, 0}, crossed);
-    expect({-kInf, -kInf, -kInf, 1}, crossed);
-    expect({-most, -kInf, 0, kNan}, crossed);
-    expect({kInf, -kInf, kInf, kNan}, second);
-    expect({kNan, kNan, kInf, kNan}, none);
-    expect({most, kNan, kInf, kNan}, first);
-    // The second row gives way, though it comes last and costs less by itself.
-    expect({kNan, -5, 7, -9}, crossed);
-  }
+  const auto expect = [&](std::vector<double> costs,
+                          const std::vector<int32_t>& expected,
+                          const testing::Caller& caller = {}) {
+    const testing::Case of_test(caller, testing::NameOf<T>());
+    for (const bool maximize : {false, true}) {
+      auto columns = Run<T>(device, {1, 2, 2, maximize, costs, {}});
+      columns.resize(2);
+      TFO_EXPECT(columns == expected);
+      for (double& cost : costs) cost = -cost;
+    }
+  };
+  expect({2, 1, 3, 1}, same);
+  expect({1, 1e30, 1e30, 2}, same);
+  expect({1e30, 1, 2, 1e30}, crossed);
+  expect({1, 2, 1e30, 1e30}, same);
+  expect({most, -most, -most, most}, crossed);
+  expect({-most, most, most, -most}, same);
+  expect({most, most, most, most}, same);
+  expect({-most, most, most, kNan}, crossed);
+  expect({-kInf, 0, 0, 0}, same);
+  expect({0, -kInf, 1, 0}, crossed);
+  expect({-kInf, -kInf, -kInf, 1}, crossed);
+  expect({-most, -kInf, 0, kNan}, crossed);
+  expect({kInf, -kInf, kInf, kNan}, second);
+  expect({kNan, kNan, kInf, kNan}, none);
+  expect({most, kNan, kInf, kNan}, first);
+  // The second row gives way, though it comes last and costs less by itself.
+  expect({kNan, -5, 7, -9}, crossed);
 }
 
-TFO_DEVICE_TEST(AssignmentExtremes, AreOrdered) { CheckExtremeCosts(device); }
+TFO_DEVICE_TEST(AssignmentExtremes, AreOrdered) {
+  CheckExtremeCosts<float>(device);
+  CheckExtremeCosts<double>(device);
+}
 
 TFO_DEVICE_TEST(AssignmentEmpty, HasNoPairs) {
   const std::vector<int32_t> none(6, -1);
@@ -326,11 +320,8 @@ TFO_BENCHMARK(Assignment, Queries) {
        {std::array<int64_t, 3>{8, 300, 30}, {8, 900, 100}, {1, 1000, 1000}}) {
     const int64_t q = testing::BenchmarkSize(rows);
     const int64_t t = testing::BenchmarkSize(columns);
-    const auto costs = testing::RandomOnGpu<float>(batch * q * t, 1);
-    GpuVector<int32_t> columns_of(batch * q), rows_of(batch * t);
-    const AssignmentArgs<float> args = {
-        batch,         q, t, false, costs.data(), nullptr, columns_of.data(),
-        rows_of.data()};
+    Tensors tensors({{"...", batch}, {"rows", q}, {"columns", t}});
+    const auto args = Bound<AssignmentArgs<float>>(&tensors);
     const auto name = testing::Text("float32 linear_sum_assignment ", batch,
                                     " x [", rows, ", ", columns, "]");
     const int64_t bytes = 4 * batch * (q * t + q + t);
