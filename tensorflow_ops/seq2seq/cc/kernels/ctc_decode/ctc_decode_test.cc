@@ -12,16 +12,13 @@
 namespace tfo::testing {
 namespace {
 
-void ExpectEqual(const std::vector<Path>& actual,
-                 const std::vector<Path>& expected, double tolerance) {
+// Missing paths are empty. Labels are not compared if sequences tie, as logits
+// of 16 bits make them: rounding decides their order.
+void ExpectEqual(const std::vector<Path>& actual, std::vector<Path> expected,
+                 double tolerance, bool has_ties = false) {
+  expected.resize(actual.size());
   for (size_t k = 0; k < actual.size(); ++k) {
-    if (k >= expected.size()) {
-      TFO_EXPECT(actual[k].labels.empty());
-      TFO_EXPECT_EQ(actual[k].score, -kInfinity);
-      TFO_EXPECT_EQ(actual[k].log_prob, -kInfinity);
-      continue;
-    }
-    TFO_EXPECT(actual[k].labels == expected[k].labels);
+    TFO_EXPECT(has_ties || actual[k].labels == expected[k].labels);
     ExpectNear("score", &actual[k].score, {expected[k].score}, tolerance);
     ExpectNear("log_prob", &actual[k].log_prob, {expected[k].log_prob},
                tolerance);
@@ -39,7 +36,7 @@ TFO_TEST(CtcBeamSearch, AWideBeamFindsTheBestOfAllPaths) {
       }
       std::sort(expected.begin(), expected.end(),
                 [](const Path& x, const Path& y) { return x.score > y.score; });
-      ExpectEqual(Search(p, ThreadedCpu(1), 2000, 150, b), expected, 1e-13);
+      ExpectEqual(Search(ThreadedCpu(1), p, 2000, 150)[b], expected, 1e-13);
     }
   }
 }
@@ -59,24 +56,19 @@ TFO_TEST(CtcBeamSearch, EqualsASearchOverMaps) {
       for (const double bonus : {0., 0.75, -0.5}) {
         const int64_t b = seed % 3;
         const auto expected = PlainSearch(p, b, {width, 0, bonus});
-        ExpectEqual(Search(p, ThreadedCpu(2), width, width, b, bonus), expected,
+        ExpectEqual(Search(ThreadedCpu(2), p, width, width, bonus)[b], expected,
                     1e-12);
       }
     }
   }
 }
 
-// Scores only: sequences tie where logits are rounded to 16 bits.
 template <typename T>
 void CompareScores() {
   const Problem<T> p(4, 50, 20, 0, 3, 9);
   for (int64_t b = 0; b < p.batch; ++b) {
-    const auto actual = Search(p, ThreadedCpu(3), 20, 5, b),
-               expected = PlainSearch(p, b, {20});
-    for (int k = 0; k < 5; ++k) {
-      ExpectNear("score", &actual[k].score, {expected[k].score}, 3e-7);
-      ExpectNear("log_prob", &actual[k].log_prob, {expected[k].log_prob}, 3e-7);
-    }
+    ExpectEqual(Search(ThreadedCpu(3), p, 20, 5)[b], PlainSearch(p, b, {20}),
+                3e-7, /*has_ties=*/true);
   }
 }
 
@@ -88,7 +80,7 @@ TFO_TEST(CtcBeamSearch, OfAllDtypes) {
 
 TFO_TEST(CtcBeamSearch, LargeScores) {
   const Problem<double> p(1, 300, 6, 0, 1e4, 4);
-  ExpectEqual(Search(p, ThreadedCpu(1), 8, 8, 0), PlainSearch(p, 0, {8}),
+  ExpectEqual(Search(ThreadedCpu(1), p, 8, 8)[0], PlainSearch(p, 0, {8}),
               1e-12);
 }
 
@@ -103,24 +95,24 @@ TFO_TEST(CtcBeamSearch, ForbiddenClassesAndImpossibleFrames) {
   for (int b = 0; b < 3; ++b) {
     // In example 1 +inf counts as a finite number: other classes are possible,
     // but all equally, so that all but the best tie.
-    ExpectEqual(Search(p, ThreadedCpu(1), 9, b == 1 ? 1 : 9, b),
+    ExpectEqual(Search(ThreadedCpu(1), p, 9, b == 1 ? 1 : 9)[b],
                 PlainSearch(p, b, {9}), 1e-13);
   }
-  TFO_EXPECT_EQ(Search(p, ThreadedCpu(1), 9, 9, 0)[0].score, -kInfinity);
+  TFO_EXPECT_EQ(Search(ThreadedCpu(1), p, 9, 9)[0][0].score, -kInfinity);
 }
 
 TFO_TEST(CtcBeamSearch, OfEqualScoresTheFirst) {
   // Equal logits: of one frame the empty prefix first, then labels in order.
   Problem<float> p(1, 1, 40, 3, 0, 1);
-  const auto paths = Search(p, ThreadedCpu(1), 5, 5, 0);
+  const auto paths = Search(ThreadedCpu(1), p, 5, 5)[0];
   const std::vector<Labels> expected = {{}, {0}, {1}, {2}, {4}};
   for (int k = 0; k < 5; ++k) TFO_EXPECT(paths[k].labels == expected[k]);
 }
 
 TFO_TEST(CtcBeamSearch, EmptyInputs) {
   const Problem<float> none(0, 4, 3, 0, 1, 1), no_frames(2, 0, 3, 0, 1, 1);
-  Search(none, ThreadedCpu(2), 3, 0, 0);
-  const auto paths = Search(no_frames, ThreadedCpu(2), 3, 2, 1);
+  TFO_EXPECT(Search(ThreadedCpu(2), none, 3, 0).empty());
+  const auto paths = Search(ThreadedCpu(2), no_frames, 3, 2)[1];
   TFO_EXPECT_EQ(paths[0].score, 0);
   TFO_EXPECT_EQ(paths[1].score, -kInfinity);
 }
@@ -150,28 +142,25 @@ TFO_TEST(CtcBeamSearchStep, WithoutWeightTheModelStillForbids) {
 template <typename T>
 void CheckGreedy(const Problem<T>& p, double tolerance) {
   for (const bool merge : {false, true}) {
-    for (const int threads : {1, 3}) {
-      const auto result = Decode(ThreadedCpu(threads), p, merge);
-      for (int64_t b = 0; b < p.batch; ++b) {
-        Labels labels;
-        double log_prob = 0;
-        int64_t before = -1;
-        for (int64_t t = 0; t < p.lengths[b]; ++t) {
-          int64_t best = 0;
-          for (int64_t c = 1; c < p.classes; ++c) {
-            if (p.Logit(b, t, c) > p.Logit(b, t, best)) best = c;
-          }
-          log_prob += p.LogProbs(b, t)[best];
-          if (best != p.blank && !(merge && best == before))
-            labels.push_back(best);
-          before = best;
+    std::vector<Path> expected;
+    for (int64_t b = 0; b < p.batch; ++b) {
+      Labels labels;
+      double log_prob = 0;
+      int64_t before = -1;
+      for (int64_t t = 0; t < p.lengths[b]; ++t) {
+        int64_t best = 0;
+        for (int64_t c = 1; c < p.classes; ++c) {
+          if (p.Logit(b, t, c) > p.Logit(b, t, best)) best = c;
         }
-        TFO_EXPECT_EQ(result.lengths[b], static_cast<int32_t>(labels.size()));
-        ExpectNear("log_prob", &result.log_probs[b], {log_prob}, tolerance);
-        labels.resize(p.frames, -5);
-        TFO_EXPECT(std::equal(labels.begin(), labels.end(),
-                              result.labels.begin() + b * p.frames));
+        log_prob += p.LogProbs(b, t)[best];
+        if (best != p.blank && !(merge && best == before))
+          labels.push_back(best);
+        before = best;
       }
+      expected.push_back({std::move(labels), log_prob, log_prob});
+    }
+    for (const int threads : {1, 3}) {
+      ExpectEqual(Decode(ThreadedCpu(threads), p, merge), expected, tolerance);
     }
   }
 }
@@ -198,10 +187,10 @@ TFO_TEST(CtcGreedyDecode, NanInfinityAndTies) {
   for (int c = 0; c < 4; ++c) p.At(0, 2, c) = 0.5;
   for (int c = 0; c < 4; ++c) p.At(0, 3, c) = c % 2 ? -kInfinity : kNan;
   CheckGreedy(p, 1e-7);
-  const auto result = Decode(ThreadedCpu(1), p, false);
-  TFO_EXPECT_EQ(result.labels[1], 3);
-  TFO_EXPECT_EQ(result.labels[2], 0);
-  TFO_EXPECT_EQ(result.log_probs[0], -kInfinity);
+  const Path path = Decode(ThreadedCpu(1), p, false)[0];
+  TFO_EXPECT_EQ(path.labels[1], 3);
+  TFO_EXPECT_EQ(path.labels[2], 0);
+  TFO_EXPECT_EQ(path.log_prob, -kInfinity);
 }
 
 // ---- A GPU, which adds up in another order: near sums, equal labels.
@@ -246,12 +235,8 @@ void CheckCudaGreedy(const CudaCase& c, const Caller& caller = {}) {
   const Case of_test = c.Name<T>(caller);
   const auto p = c.Draw<T>();
   for (const bool merge : {false, true}) {
-    const auto expected = Decode(ThreadedCpu(1), p, merge);
-    const auto actual = Decode(Gpu(), p, merge);
-    TFO_EXPECT(actual.labels == expected.labels);
-    TFO_EXPECT(actual.lengths == expected.lengths);
-    ExpectNear("log_probs", actual.log_probs.data(),
-               Widened(expected.log_probs), kCudaTolerance<T>);
+    ExpectEqual(Decode(Gpu(), p, merge), Decode(ThreadedCpu(1), p, merge),
+                kCudaTolerance<T>);
   }
 }
 
@@ -274,16 +259,12 @@ void CheckCudaSearch(const CudaCase& c, const Caller& caller = {}) {
   const Case of_test = c.Name<T>(caller);
   const auto p = c.Draw<T>();
   const int64_t top = std::min<int64_t>(c.width, 50);
-  const auto expected = SearchAll(ThreadedCpu(1), p, c.width, top, c.bonus);
-  const auto actual = SearchAll(Gpu(), p, c.width, top, c.bonus);
-  ExpectNear("scores", actual.scores.data(), Widened(expected.scores),
-             kCudaTolerance<T>);
-  // Logits of 16 bits make sequences tie, whose order rounding decides.
-  if (sizeof(T) == 2 && c.values != Values::kEqual) return;
-  TFO_EXPECT(actual.labels == expected.labels);
-  TFO_EXPECT(actual.lengths == expected.lengths);
-  ExpectNear("log_probs", actual.log_probs.data(), Widened(expected.log_probs),
-             kCudaTolerance<T>);
+  const auto expected = Search(ThreadedCpu(1), p, c.width, top, c.bonus);
+  const auto actual = Search(Gpu(), p, c.width, top, c.bonus);
+  for (int64_t b = 0; b < c.batch; ++b) {
+    ExpectEqual(actual[b], expected[b], kCudaTolerance<T>,
+                sizeof(T) == 2 && c.values != Values::kEqual);
+  }
 }
 
 TFO_CUDA_TEST(CtcBeamSearch, CudaEqualsTheCpu) {
@@ -319,10 +300,7 @@ TFO_CUDA_TEST(CtcBeamSearch, CudaALabelBehindARepeatedOne) {
   Problem<double> p(1, 3, 3, 1, 1, 1);
   const double probabilities[] = {.98, .01, .01, .5, .49, .01, .5, .01, .49};
   for (int i = 0; i < 9; ++i) p.logits[i] = std::log(probabilities[i]);
-  const auto r = SearchAll(Gpu(), p, 1, 1);
-  TFO_EXPECT_EQ(r.lengths[0], 2);
-  TFO_EXPECT_EQ(r.labels[0], 0);
-  TFO_EXPECT_EQ(r.labels[1], 2);
+  TFO_EXPECT(Search(Gpu(), p, 1, 1)[0][0].labels == Labels({0, 2}));
 }
 
 // Sizes whose product is above 2^63 must fail to be allocated.
@@ -340,18 +318,15 @@ TFO_CUDA_TEST(CtcDecode, CudaLengthsOutOfRange) {
   Problem<float> p(3, 6, 4, 2, 2, 3);
   p.lengths = {6, -1, 7};
   const auto greedy = Decode(Gpu(), p, true);
-  const auto search = SearchAll(Gpu(), p, 5, 5);
-  for (int b = 1; b < 3; ++b) {
-    TFO_EXPECT_EQ(greedy.lengths[b], 0);
-    TFO_EXPECT_EQ(greedy.labels[b * 6], -5);
-    TFO_EXPECT(std::isnan(greedy.log_probs[b]));
-    TFO_EXPECT_EQ(search.lengths[b * 5], 0);
-    TFO_EXPECT_EQ(search.labels[b * 5 * 6], -5);
-    TFO_EXPECT(std::isnan(search.scores[b * 5]));
-    TFO_EXPECT(std::isnan(search.log_probs[b * 5]));
+  const auto search = Search(Gpu(), p, 5, 5);
+  for (const Path& path : {greedy[0], search[0][0]}) {
+    TFO_EXPECT(std::isfinite(path.score));
   }
-  TFO_EXPECT(std::isfinite(greedy.log_probs[0]));
-  TFO_EXPECT(std::isfinite(search.scores[0]));
+  for (const Path& path : {greedy[1], greedy[2], search[1][0], search[2][0]}) {
+    TFO_EXPECT(path.labels.empty());
+    TFO_EXPECT(std::isnan(path.score));
+    TFO_EXPECT(std::isnan(path.log_prob));
+  }
 }
 
 // The last frame of the second example is none.
@@ -359,7 +334,7 @@ template <typename T>
 void CheckCudaSteps(const CudaCase& c, const Caller& caller = {}) {
   const Case of_test = c.Name<T>(caller);
   const auto p = c.Draw<T>();
-  Beam beam(p, c.width);
+  Beam beam = FirstBeam(p, c.width);
   for (int64_t t = 0; t < c.frames; ++t) {
     auto scores =
         RandomOnGpu<Accumulator<T>>(c.batch * c.width * c.classes, 50 + t);
@@ -403,14 +378,15 @@ void TimeDecoders(int64_t batch, int64_t frames, int64_t classes) {
     return Text(NameOf<T>(), name, " [", p.batch, ", ", p.frames, ", ",
                 p.classes, "]");
   };
-  Greedy<T> greedy(p);
-  const auto args = greedy.Args(p, true);
+  Tensors tensors = p.ToTensors(1, 1);
+  auto greedy = Bound<CtcGreedyArgs<T>>(&tensors);
+  greedy.merge_repeated = true;
   TimeOnGpu(name_of("ctc_greedy_decode"), num_bytes,
-            CtcDecodeScratchBytes(args),
-            [&](const Gpu& gpu) { return CtcGreedyDecode(gpu, args); });
-  SearchResults<T> results(p, 1);
+            CtcDecodeScratchBytes(greedy),
+            [&](const Gpu& gpu) { return CtcGreedyDecode(gpu, greedy); });
+  auto search = Bound<CtcBeamSearchArgs<T>>(&tensors);
   for (const int64_t width : {10, 100}) {
-    const auto search = results.Args(p, BenchmarkSize(width), 0);
+    search.beam_width = BenchmarkSize(width);
     TimeOnGpu(Text(name_of("ctc_beam_search"), " width ", width), num_bytes,
               CtcDecodeScratchBytes(search),
               [&](const Gpu& gpu) { return CtcBeamSearch(gpu, search); });

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "tensorflow_ops/core/cc/testing/gpu_testing.h"
+#include "tensorflow_ops/core/cc/testing/args_testing.h"
 #include "tensorflow_ops/nn/cc/kernels/sequence_losses/sequences_testing.h"
 #include "tensorflow_ops/seq2seq/cc/kernels/beam_search/beam_search_step.h"
 #include "tensorflow_ops/seq2seq/cc/kernels/ctc_decode/ctc_decode.h"
@@ -41,8 +41,18 @@ struct Problem {
     }
   }
 
-  CtcLogits<T> Input() const {
-    return {batch, frames, classes, blank, logits.data(), lengths.data()};
+  // The decoders' tensors.
+  Tensors ToTensors(int64_t width = 0, int64_t top_paths = 0) const {
+    Tensors tensors({{"batch", batch},
+                     {"frames", frames},
+                     {"classes", classes},
+                     {"blank_index", blank},
+                     {"beam_width", width},
+                     {"top_paths", top_paths},
+                     {"pad_id", -5}});
+    tensors.Set("logits", logits);
+    tensors.Set("logit_lengths", lengths);
+    return tensors;
   }
 
   double Logit(int64_t b, int64_t t, int64_t c) const {
@@ -75,49 +85,51 @@ void Run(Error (*decoder)(const Device&, const Args&), const Device& device,
       [&](const Device& on) { TFO_EXPECT_RUNS(decoder(on, args)); });
 }
 
-template <typename T>
-struct SearchResults {
-  int64_t top;
-  GpuVector<int32_t> labels, lengths;
-  GpuVector<Accumulator<T>> scores, log_probs;
-
-  SearchResults(const Problem<T>& p, int64_t top_paths)
-      : top(top_paths),
-        labels(p.batch * top * p.frames, 77),
-        lengths(p.batch * top, 77),
-        scores(p.batch * top, 77),
-        log_probs(p.batch * top, 77) {}
-  CtcBeamSearchArgs<T> Args(const Problem<T>& p, int64_t width, double bonus) {
-    return {p.Input(),     width,          top,           bonus,           -5,
-            labels.data(), lengths.data(), scores.data(), log_probs.data()};
-  }
-};
-
-template <typename Device, typename T>
-SearchResults<T> SearchAll(const Device& device, const Problem<T>& p,
-                           int64_t width, int64_t top, double bonus = 0) {
-  SearchResults<T> results(p, top);
-  Run(&CtcBeamSearch<T>, device, results.Args(p, width, bonus));
-  return results;
-}
-
 struct Path {
   Labels labels;
-  double score, log_prob;
+  double score = -kInfinity, log_prob = -kInfinity;
 };
 
-// Results of example b, without padding, which is checked.
-template <typename T>
-std::vector<Path> Search(const Problem<T>& p, const Cpu& cpu, int64_t width,
-                         int64_t top, int64_t b, double bonus = 0) {
-  const auto r = SearchAll(cpu, p, width, top, bonus);
+// Without padding, which is checked.
+inline Labels WithoutPadding(const int32_t* labels, int64_t length,
+                             int64_t frames) {
+  TFO_EXPECT(length >= 0 && length <= frames);
+  length = std::clamp<int64_t>(length, 0, frames);
+  for (int64_t t = length; t < frames; ++t) TFO_EXPECT_EQ(labels[t], -5);
+  return Labels(labels, labels + length);
+}
+
+// The best path of each example.
+template <typename Device, typename T>
+std::vector<Path> Decode(const Device& device, const Problem<T>& p,
+                         bool merge) {
+  Tensors tensors = p.ToTensors();
+  auto args = Bound<CtcGreedyArgs<T>>(&tensors);
+  args.merge_repeated = merge;
+  Run(&CtcGreedyDecode<T>, device, args);
   std::vector<Path> paths;
-  for (int64_t i = b * top; i < (b + 1) * top; ++i) {
-    const auto first = r.labels.begin() + i * p.frames;
+  for (int64_t b = 0; b < p.batch; ++b) {
     paths.push_back(
-        {Labels(first, first + r.lengths[i]), r.scores[i], r.log_probs[i]});
-    for (int64_t t = r.lengths[i]; t < p.frames; ++t)
-      TFO_EXPECT_EQ(first[t], -5);
+        {WithoutPadding(args.labels + b * p.frames, args.lengths[b], p.frames),
+         args.log_probs[b], args.log_probs[b]});
+  }
+  return paths;
+}
+
+// The best paths of each example.
+template <typename Device, typename T>
+std::vector<std::vector<Path>> Search(const Device& device, const Problem<T>& p,
+                                      int64_t width, int64_t top,
+                                      double bonus = 0) {
+  Tensors tensors = p.ToTensors(width, top);
+  auto args = Bound<CtcBeamSearchArgs<T>>(&tensors);
+  args.label_bonus = bonus;
+  Run(&CtcBeamSearch<T>, device, args);
+  std::vector<std::vector<Path>> paths(p.batch);
+  for (int64_t i = 0; i < p.batch * top; ++i) {
+    paths[i / top].push_back(
+        {WithoutPadding(args.labels + i * p.frames, args.lengths[i], p.frames),
+         args.scores[i], args.log_probs[i]});
   }
   return paths;
 }
@@ -215,26 +227,22 @@ std::map<Labels, double> AllPaths(const Problem<T>& p, int64_t b) {
 }
 
 struct Beam {
-  int64_t width;
   GpuVector<double> weights;
   GpuVector<int64_t> prefixes;
   GpuVector<int32_t> parents, labels;
-
-  // Only the empty prefix.
-  template <typename T>
-  Beam(const Problem<T>& p, int64_t w)
-      : width(w),
-        weights(p.batch * w * kCtcWeights),
-        prefixes(p.batch * w * kCtcPrefixIds),
-        parents(p.batch * w, 77),
-        labels(p.batch * w, 77) {
-    for (int64_t i = 0; i < p.batch * w; ++i) {
-      weights[i * kCtcWeights] = i % w ? -kInfinity : 0;
-      weights[i * kCtcWeights + 1] = -kInfinity;
-      prefixes[i * kCtcPrefixIds] = -1;
-    }
-  }
 };
+
+// Only the empty prefix.
+template <typename T>
+Beam FirstBeam(const Problem<T>& p, int64_t width) {
+  Beam beam;
+  for (int64_t i = 0; i < p.batch * width; ++i) {
+    beam.weights.insert(beam.weights.end(),
+                        {i % width ? -kInfinity : 0, -kInfinity, 0});
+    beam.prefixes.insert(beam.prefixes.end(), {-1, 0, 0, 0, 0});
+  }
+  return beam;
+}
 
 // The beam after frame t.
 template <typename Device, typename T>
@@ -248,24 +256,29 @@ Beam Step(const Device& device, const Problem<T>& p, int64_t t,
                 &frame[i * p.classes]);
     is_frame[i] = t < p.lengths[i];
   }
-  Beam next(p, beam.width);
-  Run(&CtcBeamSearchStep<T>, device,
-      CtcBeamSearchStepArgs<T>{
-          p.batch, beam.width, p.classes, p.blank, frame.data(),
-          reinterpret_cast<const bool*>(is_frame.data()), beam.weights.data(),
-          beam.prefixes.data(), scores.data(), options.lm_weight, options.bonus,
-          next.weights.data(), next.prefixes.data(), next.parents.data(),
-          next.labels.data()});
-  return next;
+  Tensors tensors = p.ToTensors(options.width);
+  tensors.Set("logits", std::move(frame));
+  tensors.Set("is_frame", std::move(is_frame));
+  tensors.Set("weights", beam.weights);
+  tensors.Set("prefixes", beam.prefixes);
+  tensors.Set("label_scores", scores);
+  auto args = Bound<CtcBeamSearchStepArgs<T>>(&tensors);
+  args.lm_weight = options.lm_weight;
+  args.label_bonus = options.bonus;
+  Run(&CtcBeamSearchStep<T>, device, args);
+  return {tensors.Get<double>("next_weights"),
+          tensors.Get<int64_t>("next_prefixes"),
+          tensors.Get<int32_t>("parents"), tensors.Get<int32_t>("labels")};
 }
 
-// Steps through all frames with the language model's scores.
+// Steps through all frames with the language model's scores. Missing paths are
+// empty.
 template <typename T>
 std::vector<Path> SearchBySteps(const Problem<T>& p, const Options& options,
                                 int64_t b) {
   using Value = Accumulator<T>;
   const int64_t width = options.width, rows = p.batch * width;
-  Beam beam(p, width);
+  Beam beam = FirstBeam(p, width);
   std::vector<Labels> labels(rows), next_labels(rows);
   GpuVector<Value> scores(rows * p.classes);
   for (int64_t t = 0; t < p.frames; ++t) {
@@ -290,29 +303,8 @@ std::vector<Path> SearchBySteps(const Problem<T>& p, const Options& options,
     if (log_prob == -kInfinity) break;
     paths.push_back({std::move(labels[i]), log_prob + w[2], log_prob});
   }
+  paths.resize(width);
   return paths;
-}
-
-template <typename T>
-struct Greedy {
-  GpuVector<int32_t> labels, lengths;
-  GpuVector<Accumulator<T>> log_probs;
-
-  explicit Greedy(const Problem<T>& p)
-      : labels(p.batch * p.frames, 77),
-        lengths(p.batch, 77),
-        log_probs(p.batch, 77) {}
-  CtcGreedyArgs<T> Args(const Problem<T>& p, bool merge) {
-    return {p.Input(),     merge,          -5,
-            labels.data(), lengths.data(), log_probs.data()};
-  }
-};
-
-template <typename Device, typename T>
-Greedy<T> Decode(const Device& device, const Problem<T>& p, bool merge) {
-  Greedy<T> result(p);
-  Run(&CtcGreedyDecode<T>, device, result.Args(p, merge));
-  return result;
 }
 
 }  // namespace tfo::testing
