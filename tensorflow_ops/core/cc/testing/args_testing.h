@@ -57,6 +57,11 @@ class Tensors : public ArgsVisitor {
   void Optional(const std::string& name, const char*, const X** data) {
     *data = tensors_.count(name) == 0 ? nullptr : DataOf<X>(name);
   }
+  // Attrs may be among the sizes.
+  template <typename X, typename... Limit>
+  void Required(const std::string& name, X* attr, const Limit&...) {
+    if (sizes_.count(name) > 0) *attr = static_cast<X>(sizes_[name]);
+  }
   template <typename X>
   void Out(const std::string& name, const std::string& shape, X** data,
            const std::string& from = "") {
@@ -70,11 +75,6 @@ class Tensors : public ArgsVisitor {
     if (takes) *static_cast<const X**>(inputs_.at(from)) = *data;
   }
   void Size(const std::string& name, int64_t* size) { *size = sizes_.at(name); }
-  // Attrs may be among the sizes.
-  template <typename X, typename... Bound>
-  void Required(const std::string& name, X* attr, const Bound&...) {
-    if (sizes_.count(name) > 0) *attr = static_cast<X>(sizes_[name]);
-  }
 
   template <typename X>
   const GpuVector<X>& Get(const std::string& name) const {

@@ -109,18 +109,29 @@ TFO_TEST(GatherTree, ParentsOfTheFirstTokensAreNotRead) {
   TFO_EXPECT_EQ(tree.Check(ThreadedCpu(1)).beam, -1);
 }
 
+template <typename Id>
+void ExpectReports(const Tree<Id>& tree, const BadBeam& expected,
+                   const testing::Caller& caller = {}) {
+  for (const int threads : {1, 3, 12, 20}) {
+    const testing::Case of_test(caller, threads, " threads");
+    const BadBeam bad = tree.Check(ThreadedCpu(threads));
+    TFO_EXPECT_EQ(bad.batch, expected.batch);
+    TFO_EXPECT_EQ(bad.beam, expected.beam);
+    TFO_EXPECT_EQ(bad.time, expected.time);
+    TFO_EXPECT_EQ(bad.value, expected.value);
+  }
+}
+
 TFO_TEST(GatherTree, BadParentsPadAndTheFirstIsReported) {
   for (const int64_t parent : {int64_t{-1}, int64_t{4}, int64_t{1} << 40}) {
-    Tree<int64_t> tree(6, 5, 4);
-    for (auto& length : tree.lengths) length = 6;
-    for (int k = 0; k < 4; ++k) tree.parents[(3 * 5 + 2) * 4 + k] = parent;
-    for (int k = 0; k < 4; ++k) tree.parents[(2 * 5 + 4) * 4 + k] = parent;
-    for (const int threads : {1, 3, 20}) {
-      const BadBeam bad = tree.Check(ThreadedCpu(threads));
-      TFO_EXPECT_EQ(bad.batch, 2);
-      TFO_EXPECT_EQ(bad.beam, 0);
-      TFO_EXPECT_EQ(bad.time, 3);
-      TFO_EXPECT_EQ(bad.value, parent);
+    for (const int time : {3, 5}) {
+      Tree<int64_t> tree(6, 5, 4);
+      for (auto& length : tree.lengths) length = 6;
+      for (int k = 0; k < 4; ++k) {
+        tree.parents[(time * 5 + 2) * 4 + k] = parent;
+        tree.parents[(2 * 5 + 4) * 4 + k] = parent;
+      }
+      ExpectReports(tree, {/*batch=*/2, /*beam=*/0, time, parent});
     }
   }
 }
@@ -130,13 +141,7 @@ TFO_TEST(GatherTree, BadLengthsPadAndTheFirstIsReported) {
     Tree<int32_t> tree(6, 3, 4);
     tree.lengths[6] = length;
     tree.lengths[9] = length;
-    for (const int threads : {1, 3, 12}) {
-      const BadBeam bad = tree.Check(ThreadedCpu(threads));
-      TFO_EXPECT_EQ(bad.batch, 1);
-      TFO_EXPECT_EQ(bad.beam, 2);
-      TFO_EXPECT_EQ(bad.time, -1);
-      TFO_EXPECT_EQ(bad.value, length);
-    }
+    ExpectReports(tree, {/*batch=*/1, /*beam=*/2, /*time=*/-1, length});
   }
 }
 
