@@ -62,7 +62,7 @@ class Tensors : public ArgsVisitor {
     const bool takes = in_place_ && !from.empty();
     if (takes) tensors_[name] = tensors_.at(from);
     if (tensors_.count(name) == 0) {
-      Set(name, GpuVector<X>(CountOf(shape), Rounded<X>(7)));
+      Set(name, GpuVector<X>(CountOf(shape), Rounded<X>(unset_)));
     }
     tensors_[name].is_output = true;
     *data = DataOf<X>(name);
@@ -71,8 +71,21 @@ class Tensors : public ArgsVisitor {
   void Size(const std::string& name, int64_t* size) { *size = sizes_.at(name); }
 
   template <typename X>
+  GpuVector<X>& Get(const std::string& name) {
+    return std::get<GpuVector<X>>(tensors_.at(name).values);
+  }
+  template <typename X>
   const GpuVector<X>& Get(const std::string& name) const {
     return std::get<GpuVector<X>>(tensors_.at(name).values);
+  }
+
+  // What failures say: "batch 2, frames 3".
+  std::string SizesText() const {
+    std::string text;
+    for (const auto& [name, size] : sizes_) {
+      text += Text(text.empty() ? "" : ", ", name, " ", size);
+    }
+    return text;
   }
 
   bool HasBitsOf(const Tensors& other) const {
@@ -91,6 +104,7 @@ class Tensors : public ArgsVisitor {
   // For a reference: the inputs in double, and outputs of 0.
   Tensors InDouble() const {
     Tensors wide(sizes_);
+    wide.unset_ = 0;
     for (const auto& [name, tensor] : tensors_) {
       wide.tensors_[name] = tensor;
       std::visit(
@@ -138,7 +152,7 @@ class Tensors : public ArgsVisitor {
 
   template <typename X>
   X* DataOf(const std::string& name) {
-    return std::get<GpuVector<X>>(tensors_.at(name).values).data();
+    return Get<X>(name).data();
   }
   int64_t CountOf(const std::string& shape) const {
     int64_t count = 1;
@@ -152,6 +166,7 @@ class Tensors : public ArgsVisitor {
 
   std::map<std::string, int64_t> sizes_;
   bool in_place_;
+  double unset_ = 7;  // in outputs
   std::map<std::string, double> scales_;
   std::map<std::string, Tensor> tensors_;
   std::map<std::string, void*> inputs_;  // what `data` points to

@@ -102,7 +102,11 @@ void ForTypes(const Body& body) {
 // x in a narrower type.
 template <typename T>
 T Rounded(double x) {
-  return Narrow<T>(static_cast<Accumulator<T>>(x));
+  if constexpr (std::is_integral_v<T>) {
+    return static_cast<T>(x);
+  } else {
+    return Narrow<T>(static_cast<Accumulator<T>>(x));
+  }
 }
 
 // Prints what differs and where, for the first failures of a test, and makes
