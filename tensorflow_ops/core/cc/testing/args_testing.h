@@ -71,11 +71,11 @@ class Tensors : public ArgsVisitor {
   void Size(const std::string& name, int64_t* size) { *size = sizes_.at(name); }
 
   template <typename X>
-  GpuVector<X>& Get(const std::string& name) {
+  const GpuVector<X>& Get(const std::string& name) const {
     return std::get<GpuVector<X>>(tensors_.at(name).values);
   }
   template <typename X>
-  const GpuVector<X>& Get(const std::string& name) const {
+  GpuVector<X>& Get(const std::string& name) {
     return std::get<GpuVector<X>>(tensors_.at(name).values);
   }
 
@@ -152,7 +152,7 @@ class Tensors : public ArgsVisitor {
 
   template <typename X>
   X* DataOf(const std::string& name) {
-    return Get<X>(name).data();
+    return std::get<GpuVector<X>>(tensors_.at(name).values).data();
   }
   int64_t CountOf(const std::string& shape) const {
     int64_t count = 1;

@@ -123,6 +123,13 @@ std::vector<Results> ComputeOn(const Gpu&, const Results& results,
   return all;
 }
 
+// Without scratch memory.
+template <typename Device, typename Results, typename Compute>
+std::vector<Results> ComputeOn(const Device& device, const Results& results,
+                               const Compute& compute) {
+  return ComputeOn(device, results, [](const Gpu&) { return 0; }, compute);
+}
+
 // Times `run` on the GPU, by events, each time after the L2 cache was
 // overwritten; gives it `scratch_bytes` of scratch memory. Does nothing where
 // the GPU is emulated, except in tests. For num_bytes see TimeOnCpu.
