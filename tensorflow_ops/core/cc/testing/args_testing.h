@@ -33,11 +33,13 @@ class Tensors : public ArgsVisitor {
 
   template <typename X>
   void In(const std::string& name, const std::string& shape, const X** data) {
-    if (tensors_.count(name) == 0) {
-      const double scale = scales_.count(name) > 0 ? scales_[name] : 1;
-      auto values = RandomOnGpu<X>(CountOf(shape), tensors_.size() + 1);
-      for (X& value : values) value = Rounded<X>(Widen(value) * scale);
-      Set(name, std::move(values));
+    if constexpr (!std::is_integral_v<X>) {
+      if (tensors_.count(name) == 0) {
+        const double scale = scales_.count(name) > 0 ? scales_[name] : 1;
+        auto values = RandomOnGpu<X>(CountOf(shape), tensors_.size() + 1);
+        for (X& value : values) value = Rounded<X>(Widen(value) * scale);
+        Set(name, std::move(values));
+      }
     }
     inputs_[name] = data;
     *data = DataOf<X>(name);
@@ -79,6 +81,13 @@ class Tensors : public ArgsVisitor {
     return std::get<GpuVector<X>>(tensors_.at(name).values);
   }
 
+  // Attrs may be among the sizes.
+  using ArgsVisitor::Option;
+  template <typename Name, typename Default, typename X>
+  void Option(const Name& name, const Default&, X* attr) {
+    if (sizes_.count(name) > 0) *attr = static_cast<X>(sizes_[name]);
+  }
+
   // What failures say: "batch 2, frames 3".
   std::string SizesText() const {
     std::string text;
@@ -117,6 +126,8 @@ class Tensors : public ArgsVisitor {
                 widened[i] = Widen(values[i]);
               }
               to = std::move(widened);
+            } else if (is_output) {
+              to = GpuVector<X>(values.size());
             }
           },
           tensor.values);
@@ -128,11 +139,13 @@ class Tensors : public ArgsVisitor {
   void ExpectCloseTo(const Tensors& reference) const {
     for (const auto& [name, tensor] : tensors_) {
       if (!tensor.is_output) continue;
-      const auto& e = reference.Get<double>(name);
       std::visit(
           [&, &name = name](const auto& values) {
             using X = typename std::decay_t<decltype(values)>::value_type;
-            if constexpr (!std::is_integral_v<X>) {
+            if constexpr (std::is_integral_v<X>) {
+              TFO_EXPECT(HaveSameBits(values, reference.Get<X>(name)));
+            } else {
+              const auto& e = reference.Get<double>(name);
               ExpectClose(name.c_str(), values,
                           std::vector<double>(e.begin(), e.end()));
             }
