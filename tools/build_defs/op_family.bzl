@@ -405,7 +405,7 @@ def tfo_algorithm_test(name, srcs, deps, cuda_deps = []):
             tags = ["manual"],
             deps = deps + _with_suffix(cuda_deps, "_mirrored") + [_CORE["testing_cuda_mirrored"], _CORE["testing"]],
         )
-        deps = deps + [_CORE["testing_cuda_emulated"]] + select({
+        deps = deps + select({
             _WITHOUT_EMULATION: [],
             "//conditions:default": [dep + "_emulated" for dep in cuda_deps],
         })
@@ -421,7 +421,7 @@ def tfo_algorithm_test(name, srcs, deps, cuda_deps = []):
         linkstatic = True,
         local_defines = _LEVEL_DEFINES + defines,
         tags = ["algorithm"] + (["emulation"] if cuda_deps else []),
-        deps = deps + [_CORE["testing"]],
+        deps = deps + [_CORE["testing_cuda_emulated"], _CORE["testing"]],
     )
 
 def tfo_py_test_library(name, srcs = [], deps = []):

@@ -39,9 +39,6 @@ _CPU_ONLY = (
     (r"(template <typename T>\n)?Error \w+\(const Gpu&[^;]*;\n", ""),
     (r"TFO_CUDA_TEST\(.*?\n}\n\n", ""),
     (r" *testing::TimeOnGpu\([^;]*;\n", ""),
-    (r"gpu_testing\.h", "testing.h"),
-    (r"testing::GpuVector", "std::vector"),
-    (r"RandomOnGpu", "RandomValues"),
     (r"TFO_(OP|REGISTER_ANY_DTYPE)_KERNELS", r"TFO_\1_CPU_KERNELS"),
 )
 # Names that the generated Python files already use.

@@ -68,7 +68,7 @@ class Tensors : public ArgsVisitor {
     const bool takes = in_place_ && !from.empty();
     if (takes) tensors_[name] = tensors_.at(from);
     if (tensors_.count(name) == 0) {
-      Set(name, GpuVector<X>(CountOf(shape), Rounded<X>(7)));
+      Set(name, GpuVector<X>(CountOf(shape), Rounded<X>(unset_)));
     }
     tensors_[name].is_output = true;
     *data = DataOf<X>(name);
@@ -79,6 +79,26 @@ class Tensors : public ArgsVisitor {
   template <typename X>
   const GpuVector<X>& Get(const std::string& name) const {
     return std::get<GpuVector<X>>(tensors_.at(name).values);
+  }
+  template <typename X>
+  GpuVector<X>& Get(const std::string& name) {
+    return std::get<GpuVector<X>>(tensors_.at(name).values);
+  }
+
+  // Attrs may be among the sizes.
+  using ArgsVisitor::Option;
+  template <typename Name, typename Default, typename X>
+  void Option(const Name& name, const Default&, X* attr) {
+    if (sizes_.count(name) > 0) *attr = static_cast<X>(sizes_[name]);
+  }
+
+  // What failures say: "batch 2, frames 3".
+  std::string SizesText() const {
+    std::string text;
+    for (const auto& [name, size] : sizes_) {
+      text += Text(text.empty() ? "" : ", ", name, " ", size);
+    }
+    return text;
   }
 
   bool HasBitsOf(const Tensors& other) const {
@@ -97,6 +117,7 @@ class Tensors : public ArgsVisitor {
   // For a reference: the inputs in double, and outputs of 0.
   Tensors InDouble() const {
     Tensors wide(sizes_);
+    wide.unset_ = 0;
     for (const auto& [name, tensor] : tensors_) {
       wide.tensors_[name] = tensor;
       std::visit(
@@ -109,6 +130,8 @@ class Tensors : public ArgsVisitor {
                 widened[i] = Widen(values[i]);
               }
               to = std::move(widened);
+            } else if (is_output) {
+              to = GpuVector<X>(values.size());
             }
           },
           tensor.values);
@@ -120,11 +143,13 @@ class Tensors : public ArgsVisitor {
   void ExpectCloseTo(const Tensors& reference) const {
     for (const auto& [name, tensor] : tensors_) {
       if (!tensor.is_output) continue;
-      const auto& e = reference.Get<double>(name);
       std::visit(
           [&, &name = name](const auto& values) {
             using X = typename std::decay_t<decltype(values)>::value_type;
-            if constexpr (!std::is_integral_v<X>) {
+            if constexpr (std::is_integral_v<X>) {
+              TFO_EXPECT(HaveSameBits(values, reference.Get<X>(name)));
+            } else {
+              const auto& e = reference.Get<double>(name);
               ExpectClose(name.c_str(), values,
                           std::vector<double>(e.begin(), e.end()));
             }
@@ -160,6 +185,7 @@ class Tensors : public ArgsVisitor {
 
   std::map<std::string, int64_t> sizes_;
   bool in_place_;
+  double unset_ = 7;  // in outputs
   std::map<std::string, double> scales_;
   std::map<std::string, Tensor> tensors_;
   std::map<std::string, void*> inputs_;  // what `data` points to

@@ -82,15 +82,6 @@ void WithScratch(Device device, [[maybe_unused]] const Bytes& scratch_bytes,
   }
 }
 
-// What run(device) returns: on the CPU with the same bits on one thread and on
-// three; on a GPU.
-inline constexpr auto kOnCpu = [](const auto& run) {
-  const auto one = run(ThreadedCpu(1));
-  TFO_EXPECT(HaveSameBits(one, run(ThreadedCpu(3))));
-  return one;
-};
-inline constexpr auto kOnGpu = [](const auto& run) { return run(Gpu()); };
-
 // A GPU whose sums are fast, and one whose sums are deterministic.
 inline std::array<Gpu, 2> Gpus() {
   return {Gpu{}, Gpu{nullptr, nullptr, true}};
@@ -121,6 +112,13 @@ std::vector<Results> ComputeOn(const Gpu&, const Results& results,
         [&](const Gpu& on) { compute(on, &to); });
   }
   return all;
+}
+
+// Without scratch memory.
+template <typename Device, typename Results, typename Compute>
+std::vector<Results> ComputeOn(const Device& device, const Results& results,
+                               const Compute& compute) {
+  return ComputeOn(device, results, [](const Gpu&) { return 0; }, compute);
 }
 
 // Times `run` on the GPU, by events, each time after the L2 cache was

@@ -7,25 +7,17 @@
 #include <array>
 #include <cmath>
 
-#include "tensorflow_ops/core/cc/testing/gpu_testing.h"
+#include "tensorflow_ops/core/cc/testing/args_testing.h"
 
 namespace tfo {
 namespace {
 
+using testing::Bound;
+using testing::ComputeOn;
 using testing::GpuVector;
-using testing::kOnCpu;
-using testing::kOnGpu;
-using testing::Text;
-using testing::ToGpu;
+using testing::Tensors;
 
 using Real = long double;
-
-constexpr BoxMetric kMetrics[] = {BoxMetric::kIou, BoxMetric::kGiou,
-                                  BoxMetric::kDiou, BoxMetric::kCiou};
-const char* NameOf(BoxMetric metric) {
-  constexpr const char* kNames[] = {"iou", "giou", "diou", "ciou"};
-  return kNames[static_cast<int>(metric)];
-}
 
 Real Positive(Real x) { return x > 0 ? x : 0; }
 Real RatioOf(Real n, Real d) { return d == 0 ? 0 : n / d; }
@@ -58,8 +50,7 @@ Real Reference(BoxMetric metric, const Real* a, const Real* b, Real* alpha) {
 }
 
 // A box of a tensor as (x1, y1, x2, y2). Returns whether it is finite.
-template <typename C>
-bool Read(const C* from, bool yxyx, Real* box) {
+bool Read(const double* from, bool yxyx, Real* box) {
   bool finite = true;
   for (int i = 0; i < 4; ++i) {
     box[i] = from[yxyx ? i ^ 1 : i];
@@ -68,18 +59,20 @@ bool Read(const C* from, bool yxyx, Real* box) {
   return finite;
 }
 
-template <typename C>
-Real ReferenceOf(BoxMetric metric, const C* a, const C* b, bool yxyx) {
+template <typename Spec>
+Real ReferenceOf(const Spec& s, const double* a, const double* b) {
   Real box1[4], box2[4], alpha = -1;
+  const bool yxyx = s.format == BoxFormat::kYxyx;
   if (!Read(a, yxyx, box1) || !Read(b, yxyx, box2)) return NAN;
-  return Reference(metric, box1, box2, &alpha);
+  return Reference(s.metric, box1, box2, &alpha);
 }
 
 // The gradient to the numbers of a. Returns the size of a or, of a point, of b:
 // its inverse is the unit of the gradient's error.
-template <typename C>
-Real ReferenceGrad(BoxMetric metric, const C* a, const C* b, bool yxyx,
+template <typename Spec>
+Real ReferenceGrad(const Spec& s, const double* a, const double* b,
                    Real* grad) {
+  const bool yxyx = s.format == BoxFormat::kYxyx;
   Real box1[4], box2[4], alpha = -1, size = 0;
   std::fill(grad, grad + 4, 0);
   if (!Read(a, yxyx, box1) || !Read(b, yxyx, box2)) return 1;
@@ -88,7 +81,7 @@ Real ReferenceGrad(BoxMetric metric, const C* a, const C* b, bool yxyx,
     size = Positive(std::max(box[2] - box[0], box[3] - box[1]));
   }
   if (size == 0) size = 1;
-  Reference(metric, box1, box2, &alpha);
+  Reference(s.metric, box1, box2, &alpha);
   for (int i = 0; i < 4; ++i) {
     Real up[4], down[4];
     std::copy(box1, box1 + 4, up);
@@ -96,54 +89,63 @@ Real ReferenceGrad(BoxMetric metric, const C* a, const C* b, bool yxyx,
     const Real step = size * 1e-9L;
     up[i] += step;
     down[i] -= step;
-    grad[yxyx ? i ^ 1 : i] = (Reference(metric, up, box2, &alpha) -
-                              Reference(metric, down, box2, &alpha)) /
+    grad[yxyx ? i ^ 1 : i] = (Reference(s.metric, up, box2, &alpha) -
+                              Reference(s.metric, down, box2, &alpha)) /
                              (2 * step);
   }
   return size;
 }
 
-template <typename C>
-bool IsNear(Real actual, Real expected, Real unit) {
-  if (std::isnan(expected)) return std::isnan(actual);
+// `parts` name the value.
+template <typename C, typename... Parts>
+void ExpectValue(Real actual, Real expected, Real unit, const Parts&... parts) {
   const Real tolerance = std::is_same_v<C, float> ? 4e-6L : 1e-8L;
-  return std::abs(actual - expected) <= tolerance * (unit + std::abs(expected));
+  if (std::isnan(expected) ? std::isnan(actual)
+                           : std::abs(actual - expected) <=
+                                 tolerance * (unit + std::abs(expected))) {
+    return;
+  }
+  testing::Fail(
+      __FILE__, __LINE__,
+      testing::Text(parts..., " is ", actual, ", expected ", expected));
 }
 
-// Boxes of every kind, then random ones.
-constexpr int kSpecial = 23;
+constexpr double kSpecial[][4] = {{0.5, 0.5, 0.503, 0.503},
+                                  {0, 0, 4, 3},
+                                  {4, 0, 8, 3},
+                                  {0, 2, 4, 2},
+                                  {2, 1, 2, 1},
+                                  {2, 1, 2, 5},
+                                  {5, 0, 1, 3},
+                                  {5, 5, 1, 1},
+                                  {0, 0, NAN, 1},
+                                  {0, 0, INFINITY, 1},
+                                  {-INFINITY, 0, 1, 1},
+                                  {-3e38, -3e38, 3e38, 3e38},
+                                  {0, 0, 3e38, 1e38},
+                                  {0, 0, 1e10, 2e10},
+                                  {-1e10, 0, 1e10, 2e10},
+                                  {0, 0, 1e-30, 2e-30},
+                                  {-1e-31, 0, 1e-30, 1e-30},
+                                  {0, 0, 3e-37, 5},
+                                  {-1e-36, 0, 6e-37, 5},
+                                  {0, 0, 1e-200, 2e-200},
+                                  {-1e300, 0, 1e300, 1e300},
+                                  {0, 0, 4, 3},
+                                  {1000, 1000, 1003, 1003}};
+constexpr int64_t kNumSpecial = std::size(kSpecial);
+
+// Special boxes, unless they should be regular, then random ones.
 template <typename C>
 GpuVector<C> MakeBoxes(int64_t count, uint32_t seed, bool regular) {
-  const std::vector<std::vector<double>> special = {{0.5, 0.5, 0.503, 0.503},
-                                                    {0, 0, 4, 3},
-                                                    {4, 0, 8, 3},
-                                                    {0, 2, 4, 2},
-                                                    {2, 1, 2, 1},
-                                                    {2, 1, 2, 5},
-                                                    {5, 0, 1, 3},
-                                                    {5, 5, 1, 1},
-                                                    {0, 0, NAN, 1},
-                                                    {0, 0, INFINITY, 1},
-                                                    {-INFINITY, 0, 1, 1},
-                                                    {-3e38, -3e38, 3e38, 3e38},
-                                                    {0, 0, 3e38, 1e38},
-                                                    {0, 0, 1e10, 2e10},
-                                                    {-1e10, 0, 1e10, 2e10},
-                                                    {0, 0, 1e-30, 2e-30},
-                                                    {-1e-31, 0, 1e-30, 1e-30},
-                                                    {0, 0, 3e-37, 5},
-                                                    {-1e-36, 0, 6e-37, 5},
-                                                    {0, 0, 1e-200, 2e-200},
-                                                    {-1e300, 0, 1e300, 1e300},
-                                                    {0, 0, 4, 3},
-                                                    {1000, 1000, 1003, 1003}};
   GpuVector<C> boxes;
   std::mt19937 random(seed);
   std::uniform_real_distribution<float> place(0, 8), length(0.3f, 5);
   for (int64_t i = 0; i < count; ++i) {
-    if (!regular && i < static_cast<int64_t>(special.size())) {
-      const auto& box = special[(i + seed) % special.size()];
-      for (const double v : box) boxes.push_back(static_cast<C>(v));
+    if (!regular && i < kNumSpecial) {
+      for (const double v : kSpecial[(i + seed) % kNumSpecial]) {
+        boxes.push_back(static_cast<C>(v));
+      }
       continue;
     }
     const float x = place(random), y = place(random);
@@ -158,13 +160,12 @@ GpuVector<C> MakeBoxes(int64_t count, uint32_t seed, bool regular) {
 // angle of a point's diagonal jumps, and the others where the hull is 0; steps
 // for a large box are larger than a small one, those for a long box wider than
 // a thin one.
-template <typename C>
-bool IsRough(BoxMetric metric, const C* a, const C* b) {
-  const auto side = [](const C* box) {
-    return std::max(double{box[2]} - box[0], double{box[3]} - box[1]);
+bool IsRough(BoxMetric metric, const double* a, const double* b) {
+  const auto side = [](const double* box) {
+    return std::max(box[2] - box[0], box[3] - box[1]);
   };
-  const auto is_thin = [](const C* box) {
-    const double w = double{box[2]} - box[0], h = double{box[3]} - box[1];
+  const auto is_thin = [](const double* box) {
+    const double w = box[2] - box[0], h = box[3] - box[1];
     return w != 0 && h != 0 &&
            (std::abs(w) < 1e-8 * std::abs(h) ||
             std::abs(h) < 1e-8 * std::abs(w));
@@ -179,204 +180,195 @@ bool IsRough(BoxMetric metric, const C* a, const C* b) {
 }
 
 template <typename C>
-struct Pairs {
-  BoxIouSpec args;
-  GpuVector<C> boxes1, boxes2, d_iou;
+Tensors PairTensors(const BoxIouSpec& s, bool regular) {
+  Tensors tensors(
+      {{"...", s.batch}, {"boxes1", s.rows}, {"boxes2", s.columns}});
+  tensors.Set("boxes1", MakeBoxes<C>(s.batch * s.rows, 1, regular));
+  tensors.Set("boxes2", MakeBoxes<C>(s.batch * s.columns, 4, regular));
+  auto d_iou = testing::RandomOnGpu<C>(s.batch * s.rows * s.columns, 3);
+  for (size_t i = 0; i < d_iou.size(); i += 3) d_iou[i] = 0;
+  tensors.Set("d_iou", d_iou);
+  return tensors;
+}
 
-  explicit Pairs(const BoxIouSpec& a, bool regular = false)
-      : args(a),
-        boxes1(MakeBoxes<C>(a.batch * a.rows, 1, regular)),
-        boxes2(MakeBoxes<C>(a.batch * a.columns, 4, regular)),
-        d_iou(
-            ToGpu(testing::RandomValues<C>(a.batch * a.rows * a.columns, 3))) {
-    for (size_t i = 0; i < d_iou.size(); i += 3) d_iou[i] = 0;
-  }
-  bool IsYxyx() const { return args.format == BoxFormat::kYxyx; }
-  template <typename OnDevice>
-  void CheckValues(const OnDevice& on_device, int64_t step = 1) const {
-    const auto iou = on_device([&](const auto& device) {
-      GpuVector<C> to(d_iou.size(), C(-7));
-      TFO_EXPECT_RUNS(
-          BoxIou<C>(device, {args, boxes1.data(), boxes2.data(), to.data()}));
-      return to;
-    });
-    for (int64_t i = 0; i < static_cast<int64_t>(iou.size()); i += step) {
-      const int64_t row = i / args.columns, batch = row / args.rows;
-      const int64_t column = batch * args.columns + i % args.columns;
-      const Real expected = ReferenceOf(args.metric, &boxes1[4 * row],
-                                        &boxes2[4 * column], IsYxyx());
-      if (IsNear<C>(iou[i], expected, 1)) continue;
-      return testing::Fail(
-          __FILE__, __LINE__,
-          Text(NameOf(args.metric), " of boxes ", row, " and ", column, " is ",
-               iou[i], ", expected ", expected));
+// Compares every step-th value.
+template <typename C, typename Device>
+void CheckValues(const Device& device, const BoxIouSpec& s, bool regular,
+                 int64_t step = 1, const testing::Caller& caller = {}) {
+  const Tensors tensors = PairTensors<C>(s, regular);
+  const testing::Case of_test(caller, tensors.SizesText());
+  Tensors wide = tensors.InDouble();
+  const auto a = Bound<BoxIouArgs<double>>(s, &wide);
+  for (const Tensors& r :
+       ComputeOn(device, tensors, [&](const auto& on, Tensors* t) {
+         TFO_EXPECT_RUNS(BoxIou(on, Bound<BoxIouArgs<C>>(s, t)));
+       })) {
+    const auto& iou = r.Get<C>("iou");
+    for (size_t i = 0; i < iou.size(); i += step) {
+      const int64_t row = i / s.columns;
+      const int64_t column = row / s.rows * s.columns + i % s.columns;
+      ExpectValue<C>(iou[i],
+                     ReferenceOf(s, a.boxes1 + 4 * row, a.boxes2 + 4 * column),
+                     1, "metric of boxes ", row, " and ", column);
     }
   }
+}
 
-  // The gradients to a set of boxes, `other` the other one.
-  void CheckGrad(const C* d, bool to_rows) const {
-    const int64_t mine = to_rows ? args.rows : args.columns;
-    const int64_t others = to_rows ? args.columns : args.rows;
-    for (int64_t i = 0; i < args.batch * mine; ++i) {
+template <typename C, typename Device>
+void CheckGrads(const Device& device, const BoxIouSpec& s,
+                const testing::Caller& caller = {}) {
+  const Tensors tensors = PairTensors<C>(s, /*regular=*/true);
+  const testing::Case of_test(caller, tensors.SizesText());
+  Tensors wide = tensors.InDouble();
+  const auto a = Bound<BoxIouGradArgs<double>>(s, &wide);
+  const auto results =
+      ComputeOn(device, tensors, [&](const auto& on, Tensors* t) {
+        TFO_EXPECT_RUNS(BoxIouGrad(on, Bound<BoxIouGradArgs<C>>(s, t)));
+      });
+  for (const bool second : {false, true}) {
+    const int64_t mine = second ? s.columns : s.rows;
+    const int64_t others = second ? s.rows : s.columns;
+    const char* const name = second ? "d_boxes2" : "d_boxes1";
+    for (int64_t i = 0; i < s.batch * mine; ++i) {
       Real expected[4] = {}, unit = 1;
-      for (int64_t j = 0; j < others; ++j) {
-        const int64_t k = i / mine * others + j;
-        const int64_t row = to_rows ? i : k;
-        const int64_t column = to_rows ? j : i % mine;
-        const Real weight = d_iou[row * args.columns + column];
+      for (int64_t k = i / mine * others; k < (i / mine + 1) * others; ++k) {
+        const int64_t row = second ? k : i, column = second ? i : k;
+        const double* const box1 = a.boxes1 + 4 * row;
+        const double* const box2 = a.boxes2 + 4 * column;
+        const Real weight = a.d_iou[row * s.columns + column % s.columns];
         Real grad[4];
-        ReferenceGrad(args.metric, &(to_rows ? boxes1 : boxes2)[4 * i],
-                      &(to_rows ? boxes2 : boxes1)[4 * k], IsYxyx(), grad);
+        ReferenceGrad(s, second ? box2 : box1, second ? box1 : box2, grad);
         for (int c = 0; c < 4; ++c) {
           expected[c] += weight * grad[c];
           unit += std::abs(weight * grad[c]);
         }
       }
-      for (int c = 0; c < 4; ++c) {
-        if (IsNear<C>(d[4 * i + c], expected[c], unit)) continue;
-        return testing::Fail(
-            __FILE__, __LINE__,
-            Text("gradient of ", NameOf(args.metric), " to boxes",
-                 to_rows ? "1[" : "2[", i, ", ", c, "] is ", d[4 * i + c],
-                 ", expected ", expected[c]));
+      for (const Tensors& r : results) {
+        for (int c = 0; c < 4; ++c) {
+          ExpectValue<C>(r.Get<C>(name)[4 * i + c], expected[c], unit, name,
+                         "[", i, ", ", c, "]");
+        }
       }
     }
-  }
-  template <typename OnDevice>
-  void CheckGrads(const OnDevice& on_device) const {
-    const auto d = on_device([&](const auto& device) {
-      GpuVector<C> to(boxes1.size() + boxes2.size(), C(-7));
-      TFO_EXPECT_RUNS(BoxIouGrad<C>(
-          device, {args, d_iou.data(), boxes1.data(), boxes2.data(), to.data(),
-                   to.data() + boxes1.size()}));
-      return to;
-    });
-    CheckGrad(d.data(), true);
-    CheckGrad(d.data() + boxes1.size(), false);
-  }
-};
-
-template <typename C, typename Run>
-void CheckPairs(const Run& on_device) {
-  for (const BoxMetric metric : kMetrics) {
-    for (const BoxFormat format : {BoxFormat::kXyxy, BoxFormat::kYxyx}) {
-      const Pairs<C> wild({metric, format, 2, 19, 37});
-      wild.CheckValues(on_device);
-      const Pairs<C> regular({metric, format, 2, 11, 70}, true);
-      regular.CheckGrads(on_device);
-    }
-  }
-  for (const auto& [batch, rows, columns] : std::vector<std::array<int64_t, 3>>{
-           {0, 2, 2}, {2, 0, 3}, {2, 3, 0}, {1, 1, 1}, {1, 70, 1}}) {
-    const Pairs<C> pairs(
-        {BoxMetric::kGiou, BoxFormat::kXyxy, batch, rows, columns}, true);
-    pairs.CheckValues(on_device);
-    pairs.CheckGrads(on_device);
   }
 }
 
-// The loss of boxes of every kind, and its gradient.
-template <typename C, typename Run>
-void CheckLoss(const Run& on_device) {
-  for (const BoxMetric metric : kMetrics) {
-    for (const BoxFormat format : {BoxFormat::kXyxy, BoxFormat::kYxyx}) {
-      const int64_t count = kSpecial * kSpecial + 30;
-      const bool yxyx = format == BoxFormat::kYxyx;
-      const auto some = MakeBoxes<C>(kSpecial, 0, false);
-      auto boxes1 = MakeBoxes<C>(count, 8, true);
-      auto boxes2 = MakeBoxes<C>(count, 9, true);
-      for (int64_t i = 0; i < kSpecial * kSpecial; ++i) {
-        std::copy_n(&some[i / kSpecial * 4], 4, &boxes1[4 * i]);
-        std::copy_n(&some[i % kSpecial * 4], 4, &boxes2[4 * i]);
-      }
-      const BoxIouLossSpec args = {metric, format, count};
-      const GpuVector<C> upstream(count, C(-0.5));
-      const auto loss = on_device([&](const auto& device) {
-        GpuVector<C> to(count);
-        TFO_EXPECT_RUNS(BoxIouLoss<C>(
-            device, {args, boxes1.data(), boxes2.data(), to.data()}));
-        return to;
-      });
-      const auto d = on_device([&](const auto& device) {
-        GpuVector<C> to(8 * count);
-        TFO_EXPECT_RUNS(BoxIouLossGrad<C>(
-            device, {args, upstream.data(), boxes1.data(), boxes2.data(),
-                     to.data(), to.data() + 4 * count}));
-        return to;
-      });
+// Calls body(metric, format) for all that have gradients.
+template <typename Body>
+void ForOptions(const Body& body) {
+  for (const auto& [mode, metric] : kBoxMetrics) {
+    for (const auto& [box_format, format] : kCornerFormats) {
+      const testing::Case of_options({}, mode, ", ", box_format);
+      body(metric, format);
+    }
+  }
+}
+
+template <typename C, typename Device>
+void CheckPairs(const Device& device) {
+  ForOptions([&](BoxMetric metric, BoxFormat format) {
+    CheckValues<C>(device, {metric, format, 2, 19, 37}, /*regular=*/false);
+    CheckGrads<C>(device, {metric, format, 2, 11, 70});
+  });
+  for (const auto& [batch, rows, columns] : std::vector<std::array<int64_t, 3>>{
+           {0, 2, 2}, {2, 0, 3}, {2, 3, 0}, {1, 1, 1}, {1, 70, 1}}) {
+    const BoxIouSpec s = {BoxMetric::kGiou, BoxFormat::kXyxy, batch, rows,
+                          columns};
+    CheckValues<C>(device, s, /*regular=*/true);
+    CheckGrads<C>(device, s);
+  }
+}
+TFO_DEVICE_TEST(BoxIou, FloatPairs) { CheckPairs<float>(device); }
+TFO_DEVICE_TEST(BoxIou, DoublePairs) { CheckPairs<double>(device); }
+TFO_TEST(BoxIou, StreamedRowsThatStartAnywhere) {
+  CheckValues<float>(Cpu(), {BoxMetric::kCiou, BoxFormat::kXyxy, 1, 2200, 2003},
+                     /*regular=*/true, /*step=*/101);
+}
+
+// Gradients are half of those of the metric.
+template <typename C>
+Tensors LossTensors(const GpuVector<C>& boxes1, const GpuVector<C>& boxes2) {
+  const int64_t count = boxes1.size() / 4;
+  Tensors tensors({{"...", count}});
+  tensors.Set("boxes1", boxes1);
+  tensors.Set("boxes2", boxes2);
+  tensors.Set("d_loss", GpuVector<C>(count, C(-0.5)));
+  return tensors;
+}
+template <typename C, typename Device>
+std::vector<Tensors> LossResults(const Device& device, const BoxIouLossSpec& s,
+                                 const Tensors& tensors) {
+  return ComputeOn(device, tensors, [&](const auto& on, Tensors* t) {
+    TFO_EXPECT_RUNS(BoxIouLoss(on, Bound<BoxIouLossArgs<C>>(s, t)));
+    TFO_EXPECT_RUNS(BoxIouLossGrad(on, Bound<BoxIouLossGradArgs<C>>(s, t)));
+  });
+}
+
+// Boxes of every kind.
+template <typename C, typename Device>
+void CheckLoss(const Device& device) {
+  const int64_t count = kNumSpecial * kNumSpecial + 30;
+  const auto some = MakeBoxes<C>(kNumSpecial, 0, false);
+  auto boxes1 = MakeBoxes<C>(count, 8, true);
+  auto boxes2 = MakeBoxes<C>(count, 9, true);
+  for (int64_t i = 0; i < kNumSpecial * kNumSpecial; ++i) {
+    std::copy_n(&some[i / kNumSpecial * 4], 4, &boxes1[4 * i]);
+    std::copy_n(&some[i % kNumSpecial * 4], 4, &boxes2[4 * i]);
+  }
+  const Tensors tensors = LossTensors(boxes1, boxes2),
+                wide = tensors.InDouble();
+  ForOptions([&](BoxMetric metric, BoxFormat format) {
+    const BoxIouLossSpec s = {metric, format, count};
+    for (const Tensors& r : LossResults<C>(device, s, tensors)) {
       for (int64_t i = 0; i < count; ++i) {
-        const C *const a = &boxes1[4 * i], *const b = &boxes2[4 * i];
-        const std::string name = Text(NameOf(metric), ", pair ", i);
-        if (!IsNear<C>(1 - loss[i], ReferenceOf(metric, a, b, yxyx), 1)) {
-          testing::Fail(__FILE__, __LINE__, name);
-        }
-        for (int side = 0; side < 2; ++side) {
+        const double* const a = &wide.Get<double>("boxes1")[4 * i];
+        const double* const b = &wide.Get<double>("boxes2")[4 * i];
+        ExpectValue<C>(1 - r.Get<C>("loss")[i], ReferenceOf(s, a, b), 1,
+                       "metric of pair ", i);
+        for (const bool second : {false, true}) {
+          const char* const name = second ? "d_boxes2" : "d_boxes1";
           Real grad[4];
           const Real size =
-              ReferenceGrad(metric, side ? b : a, side ? a : b, yxyx, grad);
-          const bool is_rough = IsRough(metric, a, b);
+              ReferenceGrad(s, second ? b : a, second ? a : b, grad);
           for (int c = 0; c < 4; ++c) {
-            const Real value = d[4 * (side * count + i) + c];
-            if (is_rough ? std::isfinite(value)
-                         : IsNear<C>(2 * value, grad[c], 4 / size)) {
-              continue;
+            const Real d = 2 * r.Get<C>(name)[4 * i + c];
+            if (IsRough(metric, a, b)) {
+              TFO_EXPECT(std::isfinite(d));
+            } else {
+              ExpectValue<C>(d, grad[c], 4 / size, "2 ", name, "[", i, ", ", c,
+                             "]");
             }
-            testing::Fail(__FILE__, __LINE__,
-                          Text(name, ": gradient ", c, " of ", side, " is ",
-                               2 * value, ", expected ", grad[c]));
           }
         }
       }
     }
-  }
+  });
 }
-
-TFO_TEST(BoxIou, FloatPairs) { CheckPairs<float>(kOnCpu); }
-TFO_TEST(BoxIou, DoublePairs) { CheckPairs<double>(kOnCpu); }
-TFO_TEST(BoxIou, FloatLoss) { CheckLoss<float>(kOnCpu); }
-TFO_TEST(BoxIou, DoubleLoss) { CheckLoss<double>(kOnCpu); }
-TFO_CUDA_TEST(BoxIou, CudaFloatPairs) { CheckPairs<float>(kOnGpu); }
-TFO_CUDA_TEST(BoxIou, CudaDoublePairs) { CheckPairs<double>(kOnGpu); }
-TFO_CUDA_TEST(BoxIou, CudaFloatLoss) { CheckLoss<float>(kOnGpu); }
-TFO_CUDA_TEST(BoxIou, CudaDoubleLoss) { CheckLoss<double>(kOnGpu); }
-
-TFO_TEST(BoxIou, StreamedRowsThatStartAnywhere) {
-  const Pairs<float> pairs({BoxMetric::kCiou, BoxFormat::kXyxy, 1, 2200, 2003},
-                           true);
-  pairs.CheckValues(kOnCpu, /*step=*/101);
-}
+TFO_DEVICE_TEST(BoxIou, FloatLoss) { CheckLoss<float>(device); }
+TFO_DEVICE_TEST(BoxIou, DoubleLoss) { CheckLoss<double>(device); }
 
 // No epsilon: a perfect box has loss 0 and gradient 0, also one of 3 pixels in
 // 1000, and of any size.
-template <typename C, typename Run>
-void CheckPerfectBoxes(const Run& on_device) {
+template <typename C, typename Device>
+void CheckPerfectBoxes(const Device& device) {
   GpuVector<C> boxes = MakeBoxes<C>(100, 5, true);
   for (size_t i = 0; i < boxes.size(); ++i) {
     const C scales[] = {C(1e-3), C(1e-30), C(1e-20), C(1e19), C(1e37)};
     boxes[i] = boxes[i] * scales[i / 4 % 5] + (i / 4 % 5 == 0 ? C(0.1) : C(0));
   }
-  const GpuVector<C> ones(100, C(1));
-  for (const BoxMetric metric : kMetrics) {
-    const BoxIouLossSpec args = {metric, BoxFormat::kXyxy, 100};
-    const auto results = on_device([&](const auto& device) {
-      GpuVector<C> to(900, C(-7));
-      TFO_EXPECT_RUNS(
-          BoxIouLoss<C>(device, {args, boxes.data(), boxes.data(), to.data()}));
-      TFO_EXPECT_RUNS(BoxIouLossGrad<C>(
-          device, {args, ones.data(), boxes.data(), boxes.data(),
-                   to.data() + 100, to.data() + 500}));
-      return to;
-    });
-    for (const C value : results) TFO_EXPECT_EQ(value, C(0));
+  const Tensors tensors = LossTensors(boxes, boxes);
+  for (const auto& [mode, metric] : kBoxMetrics) {
+    const BoxIouLossSpec s = {metric, BoxFormat::kXyxy, 100};
+    for (const Tensors& r : LossResults<C>(device, s, tensors)) {
+      for (const char* const name : {"loss", "d_boxes1", "d_boxes2"}) {
+        for (const C value : r.Get<C>(name)) TFO_EXPECT_EQ(value, C(0));
+      }
+    }
   }
 }
-TFO_TEST(BoxIou, PerfectBoxes) {
-  CheckPerfectBoxes<float>(kOnCpu);
-  CheckPerfectBoxes<double>(kOnCpu);
-}
-TFO_CUDA_TEST(BoxIou, CudaPerfectBoxes) {
-  CheckPerfectBoxes<float>(kOnGpu);
-  CheckPerfectBoxes<double>(kOnGpu);
+TFO_DEVICE_TEST(BoxIou, PerfectBoxes) {
+  CheckPerfectBoxes<float>(device);
+  CheckPerfectBoxes<double>(device);
 }
 
 GpuVector<float> BenchmarkBoxes(int64_t n, uint32_t seed) {
@@ -389,39 +381,31 @@ GpuVector<float> BenchmarkBoxes(int64_t n, uint32_t seed) {
 }
 TFO_BENCHMARK(BoxIou, Pairs) {
   const int64_t n = testing::BenchmarkSize(2000);
-  const auto boxes1 = BenchmarkBoxes(n, 1), boxes2 = BenchmarkBoxes(n, 2);
-  GpuVector<float> overlaps(n * n);
-  for (const BoxMetric metric : kMetrics) {
+  Tensors tensors({{"...", 1}, {"boxes1", n}, {"boxes2", n}});
+  tensors.Set("boxes1", BenchmarkBoxes(n, 1));
+  tensors.Set("boxes2", BenchmarkBoxes(n, 2));
+  for (const auto& [mode, metric] : kBoxMetrics) {
+    const BoxIouSpec s = {metric, BoxFormat::kXyxy, 1, n, n};
+    const auto args = Bound<BoxIouArgs<float>>(s, &tensors);
     testing::TimeOnGpu(
-        testing::Text("float32 box_iou [", n, ", ", n, "] ", NameOf(metric)),
-        4 * (n * n + 8 * n), 0, [&](const Gpu& gpu) {
-          return BoxIou<float>(gpu, {{metric, BoxFormat::kXyxy, 1, n, n},
-                                     boxes1.data(),
-                                     boxes2.data(),
-                                     overlaps.data()});
-        });
+        testing::Text("float32 box_iou [", n, ", ", n, "] ", mode),
+        4 * (n * n + 8 * n), 0,
+        [&](const Gpu& gpu) { return BoxIou(gpu, args); });
   }
 }
 TFO_BENCHMARK(BoxIou, Loss) {
   const int64_t n = testing::BenchmarkSize(1'000'000);
-  const auto boxes1 = BenchmarkBoxes(n, 1), boxes2 = BenchmarkBoxes(n, 2);
-  const GpuVector<float> d(n, 1);
-  GpuVector<float> loss(n), to_boxes1(4 * n), to_boxes2(4 * n);
-  for (const BoxMetric metric : {BoxMetric::kGiou, BoxMetric::kCiou}) {
-    const BoxIouLossSpec args = {metric, BoxFormat::kXyxy, n};
+  Tensors tensors = LossTensors(BenchmarkBoxes(n, 1), BenchmarkBoxes(n, 2));
+  for (const auto& [mode, metric] : {kBoxMetrics[1], kBoxMetrics[3]}) {
+    const BoxIouLossSpec s = {metric, BoxFormat::kXyxy, n};
+    const auto args = Bound<BoxIouLossArgs<float>>(s, &tensors);
+    const auto grad = Bound<BoxIouLossGradArgs<float>>(s, &tensors);
+    testing::TimeOnGpu(testing::Text("float32 box_iou_loss ", n, " ", mode),
+                       36 * n, 0,
+                       [&](const Gpu& gpu) { return BoxIouLoss(gpu, args); });
     testing::TimeOnGpu(
-        testing::Text("float32 box_iou_loss ", n, " ", NameOf(metric)), 36 * n,
-        0, [&](const Gpu& gpu) {
-          return BoxIouLoss<float>(
-              gpu, {args, boxes1.data(), boxes2.data(), loss.data()});
-        });
-    testing::TimeOnGpu(
-        testing::Text("float32 box_iou_loss_grad ", n, " ", NameOf(metric)),
-        68 * n, 0, [&](const Gpu& gpu) {
-          return BoxIouLossGrad<float>(
-              gpu, {args, d.data(), boxes1.data(), boxes2.data(),
-                    to_boxes1.data(), to_boxes2.data()});
-        });
+        testing::Text("float32 box_iou_loss_grad ", n, " ", mode), 68 * n, 0,
+        [&](const Gpu& gpu) { return BoxIouLossGrad(gpu, grad); });
   }
 }
 

@@ -4,16 +4,16 @@
 #include <cmath>
 #include <vector>
 
-#include "tensorflow_ops/core/cc/testing/gpu_testing.h"
+#include "tensorflow_ops/core/cc/testing/args_testing.h"
 #include "tensorflow_ops/detection/cc/kernels/boxes/box_iou.h"
 #include "tensorflow_ops/detection/cc/kernels/boxes/rotated_box.h"
 
 namespace tfo {
 namespace {
 
+using testing::Bound;
 using testing::GpuVector;
-using testing::kOnCpu;
-using testing::kOnGpu;
+using testing::Tensors;
 
 using Real = long double;
 
@@ -27,8 +27,7 @@ Real Cross(Point o, Point a, Point b) {
 
 // The corners as seen from a point, in the order in which Cross is positive
 // inside.
-template <typename C>
-std::vector<Point> CornersOf(const C* box, Point from) {
+std::vector<Point> CornersOf(const double* box, Point from) {
   const Real radians = Real(box[4]) * M_PIl / 180;
   const Real c = std::cos(radians), s = std::sin(radians);
   std::vector<Point> corners;
@@ -64,8 +63,7 @@ Real SharedArea(std::vector<Point> polygon, const std::vector<Point>& by) {
   return twice / 2;
 }
 
-template <typename C>
-Real Reference(const C* a, const C* b) {
+Real Reference(const double* a, const double* b) {
   for (int i = 0; i < 5; ++i) {
     if (!std::isfinite(a[i]) || !std::isfinite(b[i])) return NAN;
   }
@@ -114,34 +112,39 @@ GpuVector<C> MakeBoxes(int64_t count, uint32_t seed) {
   return boxes;
 }
 
-template <typename C, typename OnDevice>
-void CheckRandomBoxes(const OnDevice& on_device) {
-  const BoxIouSpec args = {BoxMetric::kIou, BoxFormat::kRotated, 2, 75, 270};
-  const auto boxes1 = MakeBoxes<C>(150, 1), boxes2 = MakeBoxes<C>(540, 2);
-  const auto iou = on_device([&](const auto& device) {
-    GpuVector<C> to(args.batch * args.rows * args.columns, C(-7));
-    TFO_EXPECT_RUNS(
-        BoxIou<C>(device, {args, boxes1.data(), boxes2.data(), to.data()}));
-    return to;
-  });
+template <typename C, typename Device>
+void CheckRandomBoxes(const Device& device) {
+  const BoxIouSpec s = {BoxMetric::kIou, BoxFormat::kRotated, 2, 75, 270};
+  Tensors tensors(
+      {{"...", s.batch}, {"boxes1", s.rows}, {"boxes2", s.columns}});
+  tensors.Set("boxes1", MakeBoxes<C>(s.batch * s.rows, 1));
+  tensors.Set("boxes2", MakeBoxes<C>(s.batch * s.columns, 2));
+  const Tensors wide = tensors.InDouble();
   const Real tolerance = std::is_same_v<C, float> ? 3e-6L : 1e-12L;
-  for (int64_t i = 0; i < static_cast<int64_t>(iou.size()); ++i) {
-    const int64_t row = i / args.columns;
-    const int64_t column = row / args.rows * args.columns + i % args.columns;
-    const C *const a = &boxes1[5 * row], *const b = &boxes2[5 * column];
-    // The reference's angle of 3e38 degrees is not accurate.
-    if (std::abs(a[4]) > 1e30 || std::abs(b[4]) > 1e30) {
-      TFO_EXPECT(!(iou[i] < 0) && !(iou[i] > 1));
-      continue;
+  for (const Tensors& r :
+       ComputeOn(device, tensors, [&](const auto& on, Tensors* t) {
+         TFO_EXPECT_RUNS(BoxIou(on, Bound<BoxIouArgs<C>>(s, t)));
+       })) {
+    for (int64_t i = 0; i < s.batch * s.rows * s.columns; ++i) {
+      const int64_t row = i / s.columns;
+      const int64_t column = row / s.rows * s.columns + i % s.columns;
+      const double* const a = &wide.Get<double>("boxes1")[5 * row];
+      const double* const b = &wide.Get<double>("boxes2")[5 * column];
+      const C iou = r.Get<C>("iou")[i];
+      // The reference's angle of 3e38 degrees is not accurate.
+      if (std::abs(a[4]) > 1e30 || std::abs(b[4]) > 1e30) {
+        TFO_EXPECT(!(iou < 0) && !(iou > 1));
+        continue;
+      }
+      const Real expected = Reference(a, b);
+      if (std::isnan(expected) ? std::isnan(iou)
+                               : std::abs(iou - expected) <= tolerance) {
+        continue;
+      }
+      testing::Fail(__FILE__, __LINE__,
+                    testing::Text("boxes ", row, " and ", column, ": ", iou,
+                                  ", expected ", expected));
     }
-    const Real expected = Reference(a, b);
-    if (std::isnan(expected) ? std::isnan(iou[i])
-                             : std::abs(iou[i] - expected) <= tolerance) {
-      continue;
-    }
-    testing::Fail(__FILE__, __LINE__,
-                  testing::Text("boxes ", row, " and ", column, ": ", iou[i],
-                                ", expected ", expected));
   }
 }
 
@@ -172,10 +175,8 @@ void CheckIdenticalBoxes() {
   }
 }
 
-TFO_TEST(RotatedIou, FloatBoxes) { CheckRandomBoxes<float>(kOnCpu); }
-TFO_TEST(RotatedIou, DoubleBoxes) { CheckRandomBoxes<double>(kOnCpu); }
-TFO_CUDA_TEST(RotatedIou, CudaFloatBoxes) { CheckRandomBoxes<float>(kOnGpu); }
-TFO_CUDA_TEST(RotatedIou, CudaDoubleBoxes) { CheckRandomBoxes<double>(kOnGpu); }
+TFO_DEVICE_TEST(RotatedIou, FloatBoxes) { CheckRandomBoxes<float>(device); }
+TFO_DEVICE_TEST(RotatedIou, DoubleBoxes) { CheckRandomBoxes<double>(device); }
 TFO_TEST(RotatedIou, IdenticalBoxesHaveExactlyOne) {
   CheckIdenticalBoxes<float>();
   CheckIdenticalBoxes<double>();

@@ -321,12 +321,11 @@ void Check(const Device& device, int64_t batch, int64_t steps, int64_t units,
   const auto grad =
       Bound<typename Op::template GradArgs<double>>(options, &expected);
   for (int64_t b = 0; b < batch; ++b) Reference(args, grad, b);
-  for (const Tensors& results : testing::ComputeOn(
-           device, tensors, [](const Gpu&) { return 0; },
-           [&](const auto& on, Tensors* t) {
-             ForArgs<Op, T>(options, t,
-                            [&](const auto& args) { Op::Run(on, args); });
-           })) {
+  for (const Tensors& results :
+       testing::ComputeOn(device, tensors, [&](const auto& on, Tensors* t) {
+         ForArgs<Op, T>(options, t,
+                        [&](const auto& args) { Op::Run(on, args); });
+       })) {
     results.ExpectCloseTo(expected);
   }
 }
