@@ -58,9 +58,14 @@ class Tensors : public ArgsVisitor {
     *data = tensors_.count(name) == 0 ? nullptr : DataOf<X>(name);
   }
   // Attrs may be among the sizes.
+  using ArgsVisitor::Option;
+  template <typename Name, typename Default, typename X>
+  void Option(const Name& name, const Default&, X* attr) {
+    if (sizes_.count(name) > 0) *attr = static_cast<X>(sizes_[name]);
+  }
   template <typename X, typename... Limit>
   void Required(const std::string& name, X* attr, const Limit&...) {
-    if (sizes_.count(name) > 0) *attr = static_cast<X>(sizes_[name]);
+    Option(name, X{}, attr);
   }
   template <typename X>
   void Out(const std::string& name, const std::string& shape, X** data,
@@ -83,13 +88,6 @@ class Tensors : public ArgsVisitor {
   template <typename X>
   GpuVector<X>& Get(const std::string& name) {
     return std::get<GpuVector<X>>(tensors_.at(name).values);
-  }
-
-  // Attrs may be among the sizes.
-  using ArgsVisitor::Option;
-  template <typename Name, typename Default, typename X>
-  void Option(const Name& name, const Default&, X* attr) {
-    if (sizes_.count(name) > 0) *attr = static_cast<X>(sizes_[name]);
   }
 
   // What failures say: "batch 2, frames 3".
