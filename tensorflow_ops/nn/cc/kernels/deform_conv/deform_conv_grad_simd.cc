@@ -71,9 +71,9 @@ class ToFeatures {
                         const int64_t group = i / blocks;
                         const int64_t o = i % blocks * kGemmDepth;
                         PackPanelsOf(args.filters + group * outputs_ + o, 1,
-                                      args.out_channels,
-                                      std::min(kGemmDepth, outputs_ - o),
-                                      args.Depth(), Panels(group, o));
+                                     args.out_channels,
+                                     std::min(kGemmDepth, outputs_ - o),
+                                     args.Depth(), Panels(group, o));
                       }
                     });
   }
@@ -345,9 +345,9 @@ class ToFilters {
                   args_.features + image * args_.Pixels() * args_.channels,
                   group, begin, end, taps, rows, zeros_.data(), columns);
       PackPanelsOf(args_.d_output +
-                        (image * args_.Outputs() + first) * args_.out_channels +
-                        group * outputs_,
-                    args_.out_channels, 1, rows, outputs_, upstream);
+                       (image * args_.Outputs() + first) * args_.out_channels +
+                       group * outputs_,
+                   args_.out_channels, 1, rows, outputs_, upstream);
       if constexpr (kIsAmxPack<P>) {
         cpu_avx512::PackAmxRows(columns, 1, kGemmStride, end - begin, rows,
                                 kRowPacks<P>, packs);

@@ -31,9 +31,8 @@ class PackedFilters {
           for (int64_t i = begin; i < end; ++i) {
             const int64_t group = i / blocks, k = i % blocks * kGemmDepth;
             PackPanelsOf(filters + k * args.out_channels + group * columns_,
-                          args.out_channels, 1,
-                          std::min(kGemmDepth, depth_ - k), columns_,
-                          Block(group, k));
+                         args.out_channels, 1, std::min(kGemmDepth, depth_ - k),
+                         columns_, Block(group, k));
           }
         });
   }
