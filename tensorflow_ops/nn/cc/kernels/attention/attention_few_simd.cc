@@ -48,8 +48,8 @@ TFO_INLINE void AddRows(const Accumulator<T>* weights, const T* values,
       });
 }
 
-// Adds weighted values to sums, padded rows `sums_stride` apart:
-// weights [heads][rows][kSpanKeys].
+// Adds weighted values to sums, padded rows `sums_stride` apart: weights
+// [heads][rows][kSpanKeys].
 template <typename T>
 void AddValues(const Accumulator<T>* weights, const HeadRows<T>& values,
                Accumulator<T>* widened, int64_t sums_stride,
@@ -67,8 +67,8 @@ void AddValues(const Accumulator<T>* weights, const HeadRows<T>& values,
 }
 
 // Merges the parts of a query's row, `stride` apart: `columns` sums and, at
-// `stats`, their high and total. The sink, or -inf, is as a first part
-// without values. Writes the output, and high and total of all.
+// `stats`, their high and total. The sink, or -inf, is as a first part without
+// values. Writes the output, and high and total of all.
 template <typename T>
 void MergeParts(const Accumulator<T>* parts, int64_t count, int64_t stride,
                 int64_t columns, int64_t stats, Accumulator<T> sink,

@@ -43,8 +43,8 @@ struct HeadRows {
   int64_t beam_stride;
 };
 
-// Widens `count` rows, `stride` apart, and pads them with zeros to
-// `to_stride`, which is `columns` rounded up to kRowPadding.
+// Widens `count` rows, `stride` apart, and pads them with zeros to `to_stride`,
+// which is `columns` rounded up to kRowPadding.
 template <typename T>
 void WidenRows(const T* from, int64_t stride, int64_t count, int64_t columns,
                Accumulator<T>* to, int64_t to_stride) {
@@ -182,8 +182,8 @@ TFO_INLINE void ForHeads(const HeadRows<T>& of, int64_t first, int64_t count,
 }
 
 // Writes the products of each query and each key: queries [heads][rows] of
-// padded rows, products [heads][rows][kSpanKeys]. Writes whole vectors,
-// beyond the last key, too. `widened` has kWidenedRows padded rows.
+// padded rows, products [heads][rows][kSpanKeys]. Writes whole vectors, beyond
+// the last key, too. `widened` has kWidenedRows padded rows.
 template <typename T>
 void MultiplyKeys(const Accumulator<T>* queries, const HeadRows<T>& keys,
                   Accumulator<T>* widened, Accumulator<T>* products) {
@@ -272,8 +272,8 @@ class RowScores {
   Vector lane_;
 };
 
-// Turns a row of products into weights e^(score - high), of the greatest
-// score `high`, and sums them.
+// Turns a row of products into weights e^(score - high), of the greatest score
+// `high`, and sums them.
 template <typename T>
 void WeighKeys(const QueryOptions<T>& options, int64_t keys,
                Accumulator<T>* scores, Accumulator<T>* high,

@@ -27,8 +27,8 @@ constexpr int64_t kKeysOfBlock = std::is_same_v<P, AmxPack<1>>   ? 256
 constexpr int64_t kBandPanels = kBandQueries / 4;
 
 // Turns products into weights e^(score - lse), and `d_weights` into the
-// gradients weight * (d_weight - delta) of the scores, or, with
-// `to_products`, of the products. lse and delta have PanelColumns.
+// gradients weight * (d_weight - delta) of the scores, or, with `to_products`,
+// of the products. lse and delta have PanelColumns.
 template <typename C, bool kRounded>
 void DifferentiateScores(const ScoreOptions<C>& options, bool to_products,
                          int64_t keys, const C* lse, const C* delta, C* scores,

@@ -101,8 +101,8 @@ inline MaskKind KindOfMask(const bool* mask, int64_t query_stride,
   return all ? MaskKind::kAll : any ? MaskKind::kSome : MaskKind::kNone;
 }
 
-// Sets `added` to -inf where the mask is false, and elsewhere to 0 unless
-// it has a bias.
+// Sets `added` to -inf where the mask is false, and elsewhere to 0 unless it
+// has a bias.
 template <typename C>
 void ExcludePairs(const bool* mask, int64_t query_stride, int64_t key_stride,
                   int64_t queries, int64_t keys, bool has_bias, C* added) {
@@ -256,8 +256,8 @@ TFO_INLINE void WithScores(const ScoreOptions<C>& options, const Run& run) {
   }
 }
 
-// Drops weights of the keys from `key` on and of the queries from `query`
-// on, and scales the others.
+// Drops weights of the keys from `key` on and of the queries from `query` on,
+// and scales the others.
 template <typename C>
 void DropWeights(const AttentionDropout& dropout, int64_t row, int64_t query,
                  int64_t key, int64_t keys, C* weights) {

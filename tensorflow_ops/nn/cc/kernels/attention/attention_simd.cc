@@ -102,10 +102,10 @@ TFO_INLINE bool IsPlain(const ScoreOptions<C>& options) {
          options.added == nullptr && options.begin == nullptr;
 }
 
-// Turns products into weights e^(score - high), of the lanes' running
-// maxima `high`, and adds them to `total`, [PanelColumns] each. True if
-// sums over earlier weights must be multiplied by `corrections` first.
-// kRounded: the weights are rounded to bfloat16 next.
+// Turns products into weights e^(score - high), of the lanes' running maxima
+// `high`, and adds them to `total`, [PanelColumns] each. True if sums over
+// earlier weights must be multiplied by `corrections` first. kRounded: the
+// weights are rounded to bfloat16 next.
 template <typename C, bool kRounded>
 bool WeighScores(const ScoreOptions<C>& options, int64_t keys, C* scores,
                  C* high, C* total, C* corrections) {
