@@ -2,6 +2,7 @@
 
 from tensorflow_ops.layers.python.attention import GroupedQueryAttention as GroupQueryAttention
 from tensorflow_ops.layers.python.attention import MultiHeadAttention
+from tensorflow_ops.layers.python.compare_fused import compare_fused
 from tensorflow_ops.layers.python.correlation_cost import CorrelationCost
 from tensorflow_ops.layers.python.crf import CRF
 from tensorflow_ops.layers.python.deform_conv import DeformConv2D
@@ -27,6 +28,7 @@ __all__ = [
     "PSRoIPool",
     "RoIAlign",
     "RoIPool",
+    "compare_fused",
     "fused_ops",
     "use_fused_ops",
 ]

@@ -56,11 +56,8 @@ def _export(original, model, filepath, format="tf_saved_model", *args, **kwargs)
     """Serves `keras.Model.export`: by originals for runtimes that cannot load our ops, such as LiteRT."""
     has_handlers = format == "onnx" and "tensorflow_ops.onnx.python.conversion" in sys.modules
     if format != "tf_saved_model" and not has_handlers:
-        _here.is_closed = True
-        try:
+        with only_in_this_thread(()):
             return original(model, filepath, format, *args, **kwargs)
-        finally:
-            _here.is_closed = False
     before = _fused_calls()
     result = original(model, filepath, format, *args, **kwargs)
     if format == "tf_saved_model" and _fused_calls() > before:
@@ -112,10 +109,34 @@ class FusedCalls(_Calls, total=False):
 
 
 _lock = threading.RLock()
-_here = threading.local()  # is_closed: originals serve this thread
+_here = threading.local()  # only: names of the functions that are served in this thread; None: all
 _open = {}  # the replacement of each open switch, in order, by row
 _replaced = weakref.WeakKeyDictionary()  # what each replacement stands for; None: nothing that its owner itself holds
 _calls: dict[str, FusedCalls] = {}
+
+
+@contextlib.contextmanager
+def only_in_this_thread(only):
+    """Lets open switches serve the functions of these names, and no others; None: all."""
+    before, _here.only = getattr(_here, "only", None), only
+    try:
+        yield
+    finally:
+        _here.only = before
+
+
+@contextlib.contextmanager
+def counted_apart():
+    """Keeps calls made within out of `fused_ops`, once it ends."""
+    with _lock:
+        before = fused_ops()
+        _calls.clear()
+    try:
+        yield
+    finally:
+        with _lock:
+            _calls.clear()
+            _calls.update(before)
 
 
 def _fused_calls():
@@ -146,7 +167,8 @@ def _replacement(row, original):
     @autograph.marked
     @functools.wraps(original)
     def call(*args, **kwargs):
-        if row not in _open or getattr(_here, "is_closed", False):
+        only = getattr(_here, "only", None)
+        if row not in _open or (only is not None and row.op not in only):
             return original(*args, **kwargs)
         can_compile = library.supports_xla() or not library.is_compiled_by_xla()
         result = row.function(original, *args, **kwargs) if can_compile else Original("XLA")
