@@ -1,9 +1,13 @@
 """Times five ops of this package beside those of TensorFlow and Keras, on this machine, in half a minute.
 
 usage: python -m tensorflow_ops.demo [PICTURE]
+       python -m tensorflow_ops.demo MODEL.keras [BATCH]
 
 Prints the times as bars and, for each, which line to change to which; with matplotlib, also writes the bars to PICTURE
 (default: tfo_demo.png). Compares results before it times them.
+
+With the file of a Keras model, runs the model as tfo.layers.compare_fused does: on random inputs of its shapes, BATCH
+examples (default: 8), and with random targets for losses such as crossentropies and the mean squared error.
 """
 
 import os
@@ -21,9 +25,11 @@ import numpy as np
 import tensorflow as tf
 
 import tensorflow_ops as tfo
+from tensorflow_ops.layers.python.compare_fused import progress
 
 SECONDS = 3  # for timing a case, after one call of each
 BAR = 50  # characters
+_IN_A_PROGRAM = "In the program that makes the model, call tfo.layers.compare_fused(model, x, y)."
 
 
 @dataclasses.dataclass(frozen=True)
@@ -137,11 +143,6 @@ def _warp(rng):
     )
 
 
-def _progress(text):
-    if sys.stderr.isatty():
-        print(f"\r\033[K{text}", end="", file=sys.stderr, flush=True)
-
-
 def _seconds(run):
     start = time.perf_counter()
     run()[0].numpy()  # waits for a GPU
@@ -181,18 +182,79 @@ def _draw(path, rows):
     backend_agg.FigureCanvasAgg(figure).print_png(path)
 
 
+def _input(model, tensor, batch, rng):
+    """Returns a random input of a functional model, and what it holds."""
+    unknown = {4: 224, 5: 16}.get(len(tensor.shape), 128)  # pixels, frames, tokens
+    shape = [tensor.shape[0] or batch, *(size or unknown for size in tensor.shape[1:])]
+    readers = [
+        part
+        for layer in model.layers
+        if any(tensor is read for node in layer._inbound_nodes for read in node.input_tensors)
+        for part in layer._flatten_layers()
+    ]
+    sizes = [part.input_dim for part in readers if isinstance(part, keras.layers.Embedding)]
+    if tensor.dtype == "string":
+        raise SystemExit(
+            f"The input {tensor.name} takes strings, for which there are no random values. {_IN_A_PROGRAM}"
+        )
+    if sizes or not keras.backend.is_float_dtype(tensor.dtype):
+        largest = min(sizes, default=2) - 1
+        return tf.cast(rng.integers(0, largest, shape, endpoint=True), tensor.dtype), f"from 0 to {largest}"
+    return tf.cast(rng.uniform(size=shape), tensor.dtype), "between 0 and 1"
+
+
+def _targets(model, outputs, rng):
+    """Returns random targets of a compiled model; None for losses whose targets are not known."""
+    if not model.compiled or not model.loss or keras.tree.is_nested(model.loss):
+        return None
+    loss = keras.losses.get(model.loss)
+    name = getattr(loss, "name", None) or getattr(loss, "__name__", "")
+
+    def target(output):
+        classes = rng.integers(output.shape[-1], size=output.shape[:-1])
+        return classes if name.startswith("sparse") else np.eye(output.shape[-1], dtype=np.float32)[classes]
+
+    is_known = name.endswith("crossentropy") or name in ("mean_squared_error", "mean_absolute_error")
+    return keras.tree.map_structure(target, outputs) if is_known else None
+
+
+def compare(path: str, batch: int = 8) -> None:
+    """Prints what `compare_fused` finds for the model in a file."""
+    try:
+        model = keras.saving.load_model(path)
+    except (TypeError, ValueError) as error:
+        raise SystemExit(f"{error}\n\nKeras cannot load {path}. {_IN_A_PROGRAM}") from error
+    if not getattr(model, "inputs", None):
+        raise SystemExit(f"{path} does not say which inputs the model takes. {_IN_A_PROGRAM}")
+    rng = np.random.default_rng(0)
+    inputs = {tensor.name: _input(model, tensor, batch, rng) for tensor in model.inputs}
+    for name, (values, numbers) in inputs.items():
+        print(f"input {name}: {values.dtype.name} {list(values.shape)}, random numbers {numbers}")
+    taken = model.inputs[0] if isinstance(model, keras.Sequential) else model.input
+    x = keras.tree.map_structure(lambda tensor: inputs[tensor.name][0], taken)
+    try:
+        y = _targets(model, model.predict_on_batch(x), rng)
+    except Exception as error:
+        raise SystemExit(f"{error}\n\nThe model fails with these inputs. {_IN_A_PROGRAM}") from error
+    print("no training step: no loss, or one that random targets may not suit" if y is None else "random targets")
+    print(f"\n{tfo.layers.compare_fused(model, x, y, seconds=SECONDS)}")
+
+
 def main(argv: list[str]) -> None:
     """Runs the demo."""
-    if argv[1:2] in (["-h"], ["--help"]) or len(argv) > 2:
+    of_model = argv[1:] and argv[1].endswith(".keras")
+    if argv[1:2] in (["-h"], ["--help"]) or len(argv) > (3 if of_model else 2) or not all(map(str.isdecimal, argv[2:])):
         raise SystemExit(__doc__)
+    if of_model:
+        return compare(argv[1], *map(int, argv[2:]))
     rng = np.random.default_rng(0)
     rows = []
     makers = (_ctc, _lstm, _suppression, _cross_entropy, _warp)
     for i, make in enumerate(makers):
-        _progress(f"{i + 1} of {len(makers)}: {make.__name__[1:].replace('_', ' ')} ...")
+        progress(f"{i + 1} of {len(makers)}: {make.__name__[1:].replace('_', ' ')} ...")
         case = make(rng)
         theirs, ours = measure(case)
-        _progress("")
+        progress("")
         rows.append((case, theirs, ours))
         print(f"{case.name}: {theirs / ours:.0f} times as fast")
         for seconds in (theirs, ours):
