@@ -37,6 +37,7 @@ _LEFT_OUT = {
     "show_versions": "has no arguments",
     "layers.MultiHeadAttention": "Keras checks its arguments",
     "layers.GroupQueryAttention": "Keras checks its arguments",
+    "layers.compare_fused": "runs models",
     "layers.fused_ops": "counts calls",
     "layers.use_fused_ops": "changes Keras",
     "seq2seq.KeyValueCache": "is a state: its methods call functions of tfo.nn",

@@ -24,6 +24,7 @@ _NO_OPS = {
     "layers.MultiScaleDeformableAttention": "has variables whose sizes depend on its inputs; calls the function",
     "layers.MultiHeadAttention": "has variables whose sizes depend on its inputs; calls attention",
     "layers.GroupQueryAttention": "has variables whose sizes depend on its inputs; calls attention",
+    "layers.compare_fused": "runs models",
     "layers.fused_ops": "counts calls",
     "layers.use_fused_ops": "changes Keras",
     "losses.CRF": "takes an output of layers.CRF; calls crf_log_likelihood",
