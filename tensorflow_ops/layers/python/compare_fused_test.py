@@ -53,7 +53,9 @@ def _subclassed():
     keras.utils.set_random_seed(3)
     model = Stateful()
     metrics = {"c": ["mae", keras.metrics.MeanSquaredError()]}
-    model.compile(keras.optimizers.Adam(0.1), {"c": "mse", "d": "mae"}, metrics=metrics)
+    # Large for a LossScaleOptimizer's first scale.
+    weights = {"c": 20.0, "d": 1.0}
+    model.compile(keras.optimizers.Adam(0.1), {"c": "mse", "d": "mae"}, metrics=metrics, loss_weights=weights)
     return model
 
 
@@ -76,6 +78,7 @@ class CompareFusedTest(parameterized.TestCase, tf.test.TestCase):
         keras.config.set_dtype_policy(policy)
         self.addCleanup(keras.config.set_dtype_policy, "float32")
         model = _subclassed()
+        children = set(tf.train.TrackableView(model).children(model))
         compared = tfo.layers.compare_fused(model, *_DICTS, seconds=0)
         limit = 1e-5 if policy == "float32" else 2e-2
         for run in (compared.predict, compared.train):
@@ -91,6 +94,7 @@ class CompareFusedTest(parameterized.TestCase, tf.test.TestCase):
         self.assertLen(lines, 7)
         self.assertEqual(repr(compared), str(compared))
         # Nothing was made for the first step.
+        self.assertEqual(set(tf.train.TrackableView(model).children(model)), children)
         self.assertFalse(model.optimizer.built)
         self.assertLen(model.metrics, 2)
         self.assertEqual((model.train_function, model.predict_function, model.python_steps), (None, None, 0))
@@ -100,7 +104,8 @@ class CompareFusedTest(parameterized.TestCase, tf.test.TestCase):
         model.fit(*_DICTS, verbose=0)
         model.predict(_DICTS[0], verbose=0)
         before, functions = _values(model), (model.train_function, model.predict_function, model.python_steps)
-        tfo.layers.compare_fused(model, *_DICTS, seconds=0)
+        compared = tfo.layers.compare_fused(model, *_DICTS, seconds=0)
+        self.assertEqual((compared.predict.calls, compared.train.calls), (_SERVED, _SERVED))
         self._assert_same(_values(model), before)
         for error, expected in ((ValueError("mine"), RuntimeError), (KeyboardInterrupt, KeyboardInterrupt)):
             fails = mock.Mock(side_effect=[tf.zeros([4, 6, 2, 4]), error])  # in the training step
@@ -174,6 +179,7 @@ class CompareFusedTest(parameterized.TestCase, tf.test.TestCase):
         self.assertRegex(str(compared), r"\ngru +predict +0 +1  1 x unroll=True$")
         self.assertEqual((without.predict.calls, without.predict.difference), (gru, 0))
         self.assertIn("served no call", str(without))
+        tfo.layers.compare_fused(model, _X, only=["gru"], seconds=0)
         self.assertEqual(tfo.layers.fused_ops(), _SERVED)
 
     @parameterized.parameters(True, False)
