@@ -84,7 +84,11 @@ def _batch(name, value):
                 f"{name} holds {leaf!r:.60}, expected arrays or tensors [batch, ...], or lists, tuples or dicts of "
                 f"them: one batch{hint}"
             )
-        return leaf if leaf is None or tf.is_tensor(leaf) else tf.convert_to_tensor(leaf)
+        if leaf is None or tf.is_tensor(leaf):
+            return leaf
+        converted = tf.convert_to_tensor(leaf)
+        # As `fit` does.
+        return tf.cast(converted, keras.config.floatx()) if converted.dtype == tf.float64 else converted
 
     return keras.tree.map_structure(tensor, value)
 
@@ -98,19 +102,22 @@ class _State:
         given = [compiled._user_metrics, compiled._user_weighted_metrics] if compiled else []
         metrics = keras.tree.flatten([model.metrics, given])
         self._metrics = [metric for metric in metrics if isinstance(metric, keras.metrics.Metric)]
-        owners = [model, getattr(model, "optimizer", None), *self._metrics]
-        variables = [v.value for owner in owners if owner is not None for v in owner.variables]
-        # Variables of TensorFlow that layers hold, and of other optimizers.
+        owners = [model, *_optimizers(model).values(), *self._metrics]
+        variables = [variable.value for owner in owners for variable in owner.variables]
+        # Variables of TensorFlow that layers hold.
         variables += [v for v in tf.train.TrackableView(model).descendants() if isinstance(v, tf.Variable)]
         seeds = _global_seeds()
         variables += [seeds.state.value] if seeds else []
-        self._values = {id(variable): (variable, variable.numpy()) for variable in variables}
+        # Those of tf.distribute may differ between replicas.
+        parts = [part for variable in variables for part in getattr(variable, "values", (variable,))]
+        self._values = {id(part): (part, part.numpy()) for part in parts}
+        self._known = {id(variable) for variable in variables}
 
     def restore(self):
         for variable, value in self._values.values():
             variable.assign(value)
         for metric in self._metrics:  # some create variables in their first update
-            if any(id(variable.value) not in self._values for variable in metric.variables):
+            if any(id(variable.value) not in self._known for variable in metric.variables):
                 metric.reset_state()
 
 
@@ -133,6 +140,10 @@ def _twin(model, **attributes):
     return twin
 
 
+def _optimizers(model):
+    return {name: value for name, value in vars(model).items() if isinstance(value, keras.optimizers.Optimizer)}
+
+
 def _copies(model):
     """Returns copies of what gets variables in the first training step, by their attributes."""
     found = {}
@@ -142,16 +153,15 @@ def _copies(model):
         if part is not None and not part.built:
             given = [getattr(part, f"_user_{argument}") for argument in arguments]
             found[name] = type(part)(*given, output_names=part.output_names)
-    optimizer = model.optimizer
-    if optimizer is not None and not optimizer.built:
-        try:
-            found["optimizer"] = type(optimizer).from_config(optimizer.get_config())
-        except (NotImplementedError, TypeError, ValueError) as error:
-            raise ValueError(
-                "model.optimizer has no variables yet, and its config does not make a copy: call "
-                "model.optimizer.build(model.trainable_variables) first"
-            ) from error
-        found["optimizer"].build(model.trainable_variables)
+    for name, optimizer in _optimizers(model).items():
+        if not optimizer.built:
+            try:
+                found[name] = type(optimizer).from_config(optimizer.get_config())
+            except (NotImplementedError, TypeError, ValueError) as error:
+                raise ValueError(
+                    f"model.{name} has no variables yet, and its config does not make a copy: call "
+                    f"model.{name}.build(model.trainable_variables) first"
+                ) from error
     return found
 
 
@@ -169,10 +179,8 @@ class _Way:
         return self.model.train_on_batch(self._x, self._y)
 
     def gradients(self):
-        """Returns what a training step passes to the optimizer, by the paths of variables."""
-        optimizer = self.model.optimizer
-        recorder, found, paths = object.__new__(type(optimizer)), {}, []
-        twin = _twin(self.model, optimizer=recorder)
+        """Returns what a training step passes to optimizers, by the paths of variables."""
+        found, paths = {}, []
 
         def apply(gradients, variables=None):
             for gradient, variable in zip(gradients, variables or twin.trainable_variables, strict=True):
@@ -186,10 +194,15 @@ class _Way:
             type(twin).train_step(twin, data)
             return dict(found)
 
-        # The first scale of a LossScaleOptimizer often overflows.
-        scale = 1024.0 if isinstance(optimizer, keras.optimizers.LossScaleOptimizer) else 1.0
-        vars(recorder).update(vars(optimizer), apply=apply, scale_loss=lambda loss: loss * scale)
-        vars(twin)["train_step"] = train_step
+        def recorder(optimizer):
+            # The first scale of a LossScaleOptimizer often overflows.
+            scale = 1024.0 if isinstance(optimizer, keras.optimizers.LossScaleOptimizer) else 1.0
+            result = object.__new__(type(optimizer))
+            vars(result).update(vars(optimizer), apply=apply, scale_loss=lambda loss: loss * scale)
+            return result
+
+        recorders = {name: recorder(optimizer) for name, optimizer in _optimizers(self.model).items()}
+        twin = _twin(self.model, train_step=train_step, **recorders)
         values = twin.train_on_batch(self._x, self._y, return_dict=True)
         return {path: values[key] for path, key in zip(paths, sorted(values), strict=True)}
 
@@ -290,7 +303,7 @@ def compare_fused(
     Args:
       model: a keras.Model, with y a compiled one.
       x: one batch of inputs: an array or tensor [batch, ...], or a list, tuple or dict of them, as the
-        model takes them. Any dtypes.
+        model takes them. Any dtypes; arrays of float64 become `keras.config.floatx()`, as in `fit`.
       y: the batch's targets, likewise. None: prediction only.
       only: as `use_fused_ops`: names of functions to serve. None: all.
       seconds: for timing each of prediction and training step, after the first calls, which trace.
@@ -302,14 +315,15 @@ def compare_fused(
       `difference`, the greatest one: of outputs, relative to the greatest magnitude of the same
       output; of gradients to trainable weights, relative to the greatest magnitude of all
       gradients. inf where one is NaN or infinite, and the other is not; None where the model's
-      `train_step` passes no gradients to `model.optimizer`;
+      `train_step` passes no gradients to an optimizer of Keras that is an attribute of the model;
       `differs_at`, the path of this output or weight;
       `calls`, as `fused_ops` returns them, of the first call. `fused_ops` itself does not count them.
 
     Raises:
       RuntimeError: the model fails without the switch, or only with it; the message says which.
       ValueError: x or y is no batch of arrays, such as a tf.data.Dataset; y is given, and the model
-        is not compiled; the optimizer is not built and has no config; as `use_fused_ops`.
+        is not compiled; an optimizer is not built and has no config; the model has several
+        replicas, and a switch is open; as `use_fused_ops`.
       ImportError: as `use_fused_ops`.
     """
     only = None if only is None else (only if isinstance(only, str) else tuple(only))
@@ -322,6 +336,8 @@ def compare_fused(
         y = _batch("y", y)
         if not model.compiled:
             raise ValueError("y is given for a training step, but the model has no loss: call model.compile first")
+    if switch.is_open() and model.distribute_strategy.num_replicas_in_sync > 1:
+        raise ValueError("use_fused_ops is on, and serves all replicas of model.distribute_strategy: close it first")
     steps = ("predict",) if y is None else ("predict", "train", "gradients")
     with contextlib.ExitStack() as stack:
         stack.callback(progress, "")

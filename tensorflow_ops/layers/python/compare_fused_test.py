@@ -4,6 +4,7 @@ from unittest import mock
 
 import keras
 import numpy as np
+import process_testing
 import tensorflow as tf
 from absl.testing import parameterized
 from keras.src import backend
@@ -182,9 +183,29 @@ class CompareFusedTest(parameterized.TestCase, tf.test.TestCase):
         tfo.layers.compare_fused(model, _X, only=["gru"], seconds=0)
         self.assertEqual(tfo.layers.fused_ops(), _SERVED)
 
+    def test_models_with_other_optimizers(self):
+        class Own(Stateful):
+            def train_step(self, data):
+                with tf.GradientTape() as tape:
+                    loss = self.compute_loss(y=data[1], y_pred=self(data[0], training=True))
+                weights = self.trainable_variables
+                self.other.apply_gradients(zip(tape.gradient(loss, weights), weights, strict=True))
+                return {"loss": loss}
+
+        model = Own()
+        model.compile(loss={"c": "mse", "d": "mae"})
+        model.other = keras.optimizers.Adam()
+        for _ in range(2):
+            before = [variable.numpy() for variable in model.other.variables]
+            compared = tfo.layers.compare_fused(model, *_DICTS, seconds=0)
+            self.assertEqual(compared.train.calls, _SERVED)
+            self.assertBetween(compared.train.difference, 1e-9, 1e-5)
+            self._assert_same([variable.numpy() for variable in model.other.variables], before)
+            model.fit(*_DICTS, verbose=0)
+
     @parameterized.parameters(True, False)
     def test_models_that_step_by_themselves(self, run_eagerly):
-        """Without model.optimizer, there are no gradients; eager calls count once."""
+        """Without an optimizer, there are no gradients; eager calls count once."""
 
         class Own(keras.Model):
             def __init__(self):
@@ -238,6 +259,33 @@ class CompareFusedTest(parameterized.TestCase, tf.test.TestCase):
             tfo.layers.compare_fused(model, _X, _Y)
         model.optimizer.build(model.trainable_variables)
         self.assertIsNotNone(tfo.layers.compare_fused(model, _X, _Y, seconds=0).train)
+
+    def test_replicas(self):
+        script = """
+            import keras, numpy as np, tensorflow as tf, tensorflow_ops as tfo
+
+            cpus = tf.config.list_physical_devices("CPU")
+            tf.config.set_logical_device_configuration(cpus[0], [tf.config.LogicalDeviceConfiguration()] * 2)
+            with tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"]).scope():
+                layers = [keras.layers.LSTM(4, return_sequences=True), keras.layers.BatchNormalization()]
+                model = keras.Sequential([keras.Input([5, 3]), *layers, keras.layers.Dense(2)])
+                model.compile("adam", "mse")
+            x, y = np.random.default_rng(0).normal(size=[4, 5, 3]), np.ones([4, 5, 2])
+            model.fit(x, y, verbose=0)
+            variables = [part for v in model.variables for part in v.value.values]
+            before = [variable.numpy() for variable in variables]
+            compared = tfo.layers.compare_fused(model, x, y, seconds=0)
+            assert compared.predict.difference < 1e-5 and compared.train.difference < 1e-5, compared
+            assert all(map(np.array_equal, [variable.numpy() for variable in variables], before))
+            print(compared.train.calls)
+            with tfo.layers.use_fused_ops():
+                try:
+                    tfo.layers.compare_fused(model, x)
+                except ValueError as error:
+                    print(error)
+        """
+        printed = process_testing.output(self.get_temp_dir(), script)
+        self.assertStartsWith(printed, "{'lstm': {'fused': 2, 'original': 0}}\nuse_fused_ops is on, and serves all")
 
 
 if __name__ == "__main__":

@@ -125,6 +125,10 @@ def only_in_this_thread(only):
         _here.only = before
 
 
+def is_open():
+    return bool(_open)
+
+
 @contextlib.contextmanager
 def counted_apart():
     """Keeps calls made within out of `fused_ops`, once it ends."""
