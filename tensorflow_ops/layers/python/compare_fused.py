@@ -237,7 +237,7 @@ def _apart(off, on):
     return float(apart.max(initial=0)), float(magnitudes.max(initial=0))
 
 
-def _difference(off, on, is_of_all):
+def _difference(off, on, is_of_all=False):
     """Returns the greatest relative difference of arrays by name, and its name.
 
     It is relative to the greatest value of the array, or `is_of_all` arrays.
@@ -326,7 +326,7 @@ def compare_fused(
         replicas, and a switch is open; as `use_fused_ops`.
       ImportError: as `use_fused_ops`.
     """
-    only = None if only is None else (only if isinstance(only, str) else tuple(only))
+    only = only if only is None or isinstance(only, str) else tuple(only)
     with switch.counted_apart():
         switch.use_fused_ops(only).close()  # checks versions and names
     if not isinstance(model, keras.Model):
@@ -364,9 +364,13 @@ def compare_fused(
                     calls[step] = switch.fused_ops()
                 state.restore()
             results.append(found)
-        runs = {}
-        for step, results_of, is_of_all in (("predict", "predict", False), ("train", "gradients", True))[: len(steps)]:
-            progress(f"{step}: takes times for {seconds} s ...")
-            off, on = (found[results_of] if is_of_all else _by_path(found[results_of]) for found in results)
-            runs[step] = FusedRun(*_seconds(ways, step, seconds), *_difference(off, on, is_of_all), calls[step])
-    return FusedComparison(runs["predict"], runs.get("train"))
+
+        def compared(step, difference):
+            progress(f"{step}: timing for {seconds} s ...")
+            return FusedRun(*_seconds(ways, step, seconds), *difference, calls[step])
+
+        predict = compared("predict", _difference(*(_by_path(found["predict"]) for found in results)))
+        if y is None:
+            return FusedComparison(predict, None)
+        gradients = _difference(*(found["gradients"] for found in results), is_of_all=True)
+        return FusedComparison(predict, compared("train", gradients))
