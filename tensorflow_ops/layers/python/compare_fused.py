@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import statistics
 import sys
+import threading
 import time
 from collections.abc import Iterable
 from typing import Any, NamedTuple
@@ -180,19 +181,18 @@ class _Way:
 
     def gradients(self):
         """Returns what a training step passes to optimizers, by the paths of variables."""
-        found, paths = {}, []
+        here = threading.local()  # replicas trace their steps in threads
 
         def apply(gradients, variables=None):
             for gradient, variable in zip(gradients, variables or twin.trainable_variables, strict=True):
                 if gradient is not None:
-                    found[f"{len(paths):09}"] = tf.convert_to_tensor(gradient)  # sums slices of the same row
-                    paths.append(variable.path)
+                    key = f"{len(here.found):09} {variable.path}"  # Keras sorts by it
+                    here.found[key] = tf.convert_to_tensor(gradient)  # sums slices of the same row
 
         def train_step(data):
-            found.clear()
-            paths.clear()
+            here.found = {}
             type(twin).train_step(twin, data)
-            return dict(found)
+            return here.found
 
         def recorder(optimizer):
             # The first scale of a LossScaleOptimizer often overflows.
@@ -204,7 +204,7 @@ class _Way:
         recorders = {name: recorder(optimizer) for name, optimizer in _optimizers(self.model).items()}
         twin = _twin(self.model, train_step=train_step, **recorders)
         values = twin.train_on_batch(self._x, self._y, return_dict=True)
-        return {path: values[key] for path, key in zip(paths, sorted(values), strict=True)}
+        return {key.partition(" ")[2]: value for key, value in values.items()}
 
     def run(self, name):
         """Returns the result of a method; raises RuntimeError that says which way fails."""

@@ -60,6 +60,10 @@ def _subclassed():
     return model
 
 
+def _compared(model):
+    return tfo.layers.compare_fused(model, *_DICTS, only=["dot_product_attention"], seconds=0)
+
+
 def _functional(*layers, **options):
     keras.utils.set_random_seed(3)
     model = keras.Sequential([keras.Input([6, 8]), *layers, keras.layers.Dense(3, name="last")])
@@ -80,7 +84,7 @@ class CompareFusedTest(parameterized.TestCase, tf.test.TestCase):
         self.addCleanup(keras.config.set_dtype_policy, "float32")
         model = _subclassed()
         children = set(tf.train.TrackableView(model).children(model))
-        compared = tfo.layers.compare_fused(model, *_DICTS, seconds=0)
+        compared = _compared(model)
         limit = 1e-5 if policy == "float32" else 2e-2
         for run in (compared.predict, compared.train):
             self.assertEqual(run.calls, _SERVED)
@@ -105,13 +109,13 @@ class CompareFusedTest(parameterized.TestCase, tf.test.TestCase):
         model.fit(*_DICTS, verbose=0)
         model.predict(_DICTS[0], verbose=0)
         before, functions = _values(model), (model.train_function, model.predict_function, model.python_steps)
-        compared = tfo.layers.compare_fused(model, *_DICTS, seconds=0)
+        compared = _compared(model)
         self.assertEqual((compared.predict.calls, compared.train.calls), (_SERVED, _SERVED))
         self._assert_same(_values(model), before)
         for error, expected in ((ValueError("mine"), RuntimeError), (KeyboardInterrupt, KeyboardInterrupt)):
             fails = mock.Mock(side_effect=[tf.zeros([4, 6, 2, 4]), error])  # in the training step
             with mock.patch(_OP, fails), self.assertRaises(expected):
-                tfo.layers.compare_fused(model, *_DICTS, seconds=0)
+                _compared(model)
             self.assertEqual(fails.call_count, 2)
             self._assert_same(_values(model), before)
         self.assertEqual((model.train_function, model.predict_function, model.python_steps), functions)
@@ -197,7 +201,7 @@ class CompareFusedTest(parameterized.TestCase, tf.test.TestCase):
         model.other = keras.optimizers.Adam()
         for _ in range(2):
             before = [variable.numpy() for variable in model.other.variables]
-            compared = tfo.layers.compare_fused(model, *_DICTS, seconds=0)
+            compared = _compared(model)
             self.assertEqual(compared.train.calls, _SERVED)
             self.assertBetween(compared.train.difference, 1e-9, 1e-5)
             self._assert_same([variable.numpy() for variable in model.other.variables], before)
