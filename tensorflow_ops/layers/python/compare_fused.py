@@ -27,7 +27,7 @@ class FusedRun(NamedTuple):
 
     off: float
     on: float
-    difference: float | None
+    difference: float
     differs_at: str
     calls: dict[str, switch.FusedCalls]
 
@@ -44,7 +44,7 @@ class FusedComparison:
         calls = [["function", "in", "fused", "original", ""]]
         for name, run, of in (("predict", self.predict, "outputs"), ("train", self.train, "gradients")):
             if run is not None:
-                differs = "unknown" if run.difference is None else f"{run.difference:.1e}" if run.difference else "0"
+                differs = "unknown" if np.isnan(run.difference) else f"{run.difference:.1e}" if run.difference else "0"
                 at = run.differs_at and f", {run.differs_at}"
                 milliseconds = [f"{1e3 * seconds:.1f} ms" for seconds in (run.off, run.on)]
                 times.append([name, *milliseconds, f"{run.off / run.on:.1f}", f"{differs} ({of}{at})"])
@@ -243,7 +243,7 @@ def _difference(off, on, is_of_all=False):
     It is relative to the greatest value of the array, or `is_of_all` arrays.
     """
     if not off:
-        return None, ""
+        return np.nan, ""
     pairs = {name: _apart(off[name], on[name]) for name in off}
     greatest = max(magnitude for _, magnitude in pairs.values())
     found = {}
@@ -258,8 +258,8 @@ def _by_path(outputs):
     """Returns the arrays of a nest by their paths."""
     found = {}
     for path, leaf in keras.tree.flatten_with_path(outputs):
-        parts = tf.nest.flatten(leaf, expand_composites=True)  # of a RaggedTensor
-        found |= {"/".join(map(str, (*path, i)[: len(path) + (len(parts) > 1)])): part for i, part in enumerate(parts)}
+        for i, part in enumerate(tf.nest.flatten(leaf, expand_composites=True)):  # a RaggedTensor has several
+            found["/".join(map(str, path)) + (f"[{i}]" if i else "")] = part
     return found
 
 
@@ -292,9 +292,9 @@ def compare_fused(
     >>> model.compile("adam", "mse")
     >>> x, y = np.ones([2, 20, 8], np.float32), np.ones([2, 3], np.float32)
     >>> compared = tfo.layers.compare_fused(model, x, y, seconds=0)
-    >>> compared.train.calls
+    >>> compared.predict.calls
     {'lstm': {'fused': 1, 'original': 0}}
-    >>> compared.train.difference < 1e-4
+    >>> compared.predict.difference < 1e-4
     True
 
     `print(compared)` shows tables. A model of random numbers draws the same ones off and on if they
@@ -314,7 +314,7 @@ def compare_fused(
       `off` and `on`, the median seconds of a call;
       `difference`, the greatest one: of outputs, relative to the greatest magnitude of the same
       output; of gradients to trainable weights, relative to the greatest magnitude of all
-      gradients. inf where one is NaN or infinite, and the other is not; None where the model's
+      gradients. inf where one is NaN or infinite, and the other is not; NaN where the model's
       `train_step` passes no gradients to an optimizer of Keras that is an attribute of the model;
       `differs_at`, the path of this output or weight;
       `calls`, as `fused_ops` returns them, of the first call. `fused_ops` itself does not count them.
