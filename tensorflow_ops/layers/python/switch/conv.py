@@ -65,7 +65,7 @@ def conv(original, inputs, kernel, strides=1, padding="valid", data_format=None,
         return Original("mixed dtypes")
     strides, dilations, padding = _pair(strides), _pair(dilation_rate), padding.upper()
     if rank == 3:
-        images, kernel = images[:, tf.newaxis], kernel[tf.newaxis]
+        images, kernel = tf.expand_dims(images, 1), tf.expand_dims(kernel, 0)
     if max(strides) > 1 and max(dilations) > 1:
         return Original("strides with dilations")
     groups = channels // in_group
@@ -84,7 +84,7 @@ def conv(original, inputs, kernel, strides=1, padding="valid", data_format=None,
     if 0 in sizes:
         return Original("no output")  # an error
     # For no images, oneDNN's result has the shape of its inputs, and other gradients are uninitialized memory. To pad
-    # and to slice by nothing does not copy. TensorFlow would merge a pad of zeros into a convolution with VALID.
+    # and tf.slice by nothing do not copy. TensorFlow would merge a pad of zeros into a convolution with VALID.
     batch = tf.shape(images)[0]
     is_some = bool(images.shape[0])
     if not is_some:
@@ -95,5 +95,7 @@ def conv(original, inputs, kernel, strides=1, padding="valid", data_format=None,
         outputs = tf.nn.depthwise_conv2d(images, kernel, [1, *strides, 1], padding, dilations=dilations)
     else:
         outputs = tf.nn.conv2d(images, kernel, strides, padding, dilations=dilations)
-    outputs = tf.cast(outputs if is_some else outputs[:batch], dtype)
-    return outputs[:, 0] if rank == 3 else outputs
+    if not is_some:
+        outputs = tf.slice(outputs, [0, 0, 0, 0], [batch, -1, -1, -1])
+    outputs = tf.cast(outputs, dtype)
+    return tf.squeeze(outputs, 1) if rank == 3 else outputs
