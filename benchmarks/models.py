@@ -24,6 +24,7 @@ import json
 import os
 import pathlib
 import re
+import shlex
 import statistics
 import subprocess
 import sys
@@ -41,16 +42,16 @@ NOTE = """\
 A training step is Keras's `train_on_batch` and PyTorch's forward, backward and `step` with AdamW; a prediction is
 `predict_on_batch` and a call in `eval()` and `no_grad()`. "switch" is the same Keras model under
 `tfo.layers.use_fused_ops()`. "torch" is PyTorch without compilation, its images in channels_last; "torch fused" has
-`AdamW(fused=True)`. Candidates run in turns in one process for each model, with 2 threads, in float32; columns are medians
-of wall time and, after "CPU", of the CPU time of all threads. The last row has geometric means, torch's of the models
-that it has."""
-MEMORY_NOTE = """\
-Memory is the peak of resident memory during training steps after the first, less what the process held before it made the
-model: weights, AdamW's moments, gradients and activations, with the graph that Keras traced, or without one in PyTorch.
-"first loss" is the largest relative difference between the losses of the first step with and without the switch, from equal
-weights and dropout."""
+`AdamW(fused=True)`. Candidates run in turns in one process for each model, with 2 threads, in float32; columns are
+medians of wall time and, after "CPU", of the CPU time of all threads. The last row has geometric means, torch's of the
+models that it has."""
+FACTS_NOTE = """\
+MB are the peak of resident memory during training steps after the first, less what the process held before it made the
+model: weights, AdamW's moments, gradients, activations, and in Keras the traced graph. "first loss" is the relative
+difference between the losses of the first step without and with the switch, which begin with equal weights and
+dropout. Calls are counted when a step is traced, which Keras does twice."""
 PASSES = {"step": "Training step", "predict": "Prediction"}
-COLORS = {"Keras": "#8c8c8c", "switch": "#2a9d5c", "torch": "#e07b39"}
+CANDIDATES = ["Keras", "switch", "torch", "torch fused"]
 
 
 # Candidates.
@@ -58,22 +59,35 @@ COLORS = {"Keras": "#8c8c8c", "switch": "#2a9d5c", "torch": "#e07b39"}
 
 @dataclasses.dataclass
 class Candidate:
-    """A model's calls. `context` is where the first call of each, which traces it, belongs."""
+    """A model's calls.
+
+    Attributes:
+      step: a training step, which returns the loss.
+      predict: a prediction.
+      context: where the first call of each, which traces it, belongs.
+      before: the resident memory before the model was made.
+    """
 
     step: Callable
     predict: Callable
+    before: int
     context: Callable = contextlib.nullcontext
+
+
+def resident(key="VmRSS"):
+    """Returns the bytes of this process's resident memory, or, for "VmHWM", of its peak."""
+    return 1024 * int(re.search(rf"{key}:\s*(\d+)", pathlib.Path("/proc/self/status").read_text())[1])
 
 
 def in_keras(network, context=contextlib.nullcontext):
     """Returns a Network in Keras."""
     import keras
 
+    before = resident()
     keras.utils.set_random_seed(0)
     model = network.make()
-    return Candidate(
-        lambda: float(model.train_on_batch(network.x, network.y)), lambda: model.predict_on_batch(network.x), context
-    )
+    x, y = network.x, network.y
+    return Candidate(lambda: float(model.train_on_batch(x, y)), lambda: model.predict_on_batch(x), before, context)
 
 
 def in_torch(name, network, **options):
@@ -81,8 +95,10 @@ def in_torch(name, network, **options):
     import models_torch
     import torch
 
+    make, x, loss_of = models_torch.MODELS[name](network)
+    before = resident()
     torch.manual_seed(0)
-    module, x, loss_of = models_torch.MODELS[name](network)
+    module = make().to(memory_format=torch.channels_last)
     optimizer = torch.optim.AdamW(module.parameters(), 1e-4, weight_decay=0.01, **options)
 
     def step():
@@ -98,7 +114,7 @@ def in_torch(name, network, **options):
         with torch.no_grad():
             return module(*x)
 
-    return Candidate(step, predict)
+    return Candidate(step, predict, before)
 
 
 def candidates_of(name):
@@ -147,18 +163,9 @@ def speed(name, options):
     return answer
 
 
-def resident(key):
-    """Returns the bytes of VmRSS, the resident memory of this process, or VmHWM, its peak."""
-    return 1024 * int(re.search(rf"{key}:\s*(\d+)", pathlib.Path("/proc/self/status").read_text())[1])
-
-
 def memory(name, options):
     """Returns the peak memory of a candidate's training step."""
-    _, makers = candidates_of(name)
-    if options.candidate.startswith("torch"):
-        import models_torch  # noqa: F401  (its libraries are no part of the model)
-    before = resident("VmRSS")
-    candidate = makers[options.candidate]()
+    candidate = candidates_of(name)[1][options.candidate]()
     with candidate.context():
         candidate.step()
     candidate.step()
@@ -167,11 +174,11 @@ def memory(name, options):
     pathlib.Path("/proc/self/clear_refs").write_text("5")  # forgets the peak
     for _ in range(2):
         candidate.step()
-    return resident("VmHWM") - before
+    return resident("VmHWM") - candidate.before
 
 
 def profile(name, options):
-    """Returns the milliseconds and calls of each type of op in a training step under the switch, by TensorFlow's trace."""
+    """Returns the milliseconds and calls of each type of op in a training step under the switch."""
     from tensorflow.tsl.profiler.protobuf import xplane_pb2
 
     candidate = candidates_of(name)[1]["switch"]()
@@ -238,51 +245,39 @@ def measure(name, options):
 
 def time_rows(measured, which):
     """Returns the rows of a table of times."""
+    candidates = [name for name in CANDIDATES if any(name in model[which] for model in measured)]
     rows, ratios = [], collections.defaultdict(list)
     for model in measured:
         times = model[which]
         row = {"model": model["model"], "batch": model["size"]}
-        row |= {f"{candidate}, ms": run.number(1e3 * wall) for candidate, (wall, _) in times.items()}
-        for prefix, clock in (("", 0), ("CPU ", 1)):
-            for candidate in times:
-                if candidate != "switch":
-                    ratio = times[candidate][clock] / times["switch"][clock]
-                    column = f"{prefix}{candidate} / switch"
-                    ratios[column].append(ratio)
-                    row[column] = run.number(ratio)
+        row |= {f"{name}, ms": run.number(1e3 * times[name][0]) if name in times else "" for name in candidates}
+        for prefix, clock in (("", 0), ("CPU: ", 1)):
+            for name in candidates:
+                column = f"{prefix}{name} / switch"
+                if name in times and name != "switch":
+                    ratios[column].append(times[name][clock] / times["switch"][clock])
+                    row[column] = run.number(ratios[column][-1])
+                elif name != "switch":
+                    row[column] = ""
         rows.append(row)
-    means = {column: f"**{run.number(statistics.geometric_mean(r))}**" for column, r in ratios.items()}
-    rows.append({"model": "geometric mean"} | means)
-    # A model without torch has fewer columns, and may be the first.
-    columns = sorted({column for row in rows for column in row}, key=_place)
-    return [{column: row.get(column, "") for column in columns} for row in rows]
-
-
-def _place(column):
-    """Returns the place of a column of times."""
-    candidates = ["Keras", "switch", "torch", "torch fused"]
-    groups = [["model", "batch"], [f"{c}, ms" for c in candidates]]
-    groups += [[f"{prefix}{c} / switch" for c in candidates] for prefix in ("", "CPU ")]
-    return sum(groups, []).index(column)
+    means = {column: f"**{run.number(statistics.geometric_mean(values))}**" for column, values in ratios.items()}
+    return [*rows, {"model": "geometric mean"} | means]
 
 
 def fact_rows(measured):
     """Returns the rows of the table of memory, losses and calls."""
     rows = []
     for model in measured:
-        calls = [f"`{name}` {counts['fused']}" for name, counts in sorted(model["calls"].items()) if counts["fused"]]
-        others = [
-            f"`{name}` {number} ({reason})"
-            for name, counts in sorted(model["calls"].items())
-            for reason, number in counts.get("reasons", {}).items()
-        ]
-        losses = model["losses"]
-        rows.append(
-            {"model": model["model"]}
-            | {f"{candidate}, MB": round(peak / 1e6) for candidate, peak in model["memory"].items()}
-            | {"first loss": f"{abs(losses['switch'] / losses['Keras'] - 1):.0e}"}
-            | {"calls of ops": ", ".join(calls), "of originals": ", ".join(others)}
-        )
+        row = {"model": model["model"]}
+        row |= {
+            f"{name}, MB": round(model["memory"][name] / 1e6) if name in model["memory"] else "" for name in CANDIDATES
+        }
+        losses, calls = model["losses"], sorted(model["calls"].items())
+        row["first loss"] = f"{abs(losses['switch'] / losses['Keras'] - 1):.0e}".replace("0e+00", "0")
+        row["calls of ops"] = ", ".join(f"`{op}` {counts['fused']}" for op, counts in calls if counts["fused"])
+        reasons = [(op, *reason) for op, counts in calls for reason in counts.get("reasons", {}).items()]
+        row["of originals"] = ", ".join(f"`{op}` {number} ({reason})" for op, reason, number in reasons)
+        rows.append(row)
     return rows
 
 
@@ -304,25 +299,26 @@ def draw(text, path):
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    gray, limit, width = "#7d7d7d", 1.5, 0.28
-    names = {"Keras": "Keras", "switch": "Keras with use_fused_ops()", "torch": "PyTorch"}
+    gray, limit, width = "#7d7d7d", 1.5, 0.28  # limit: of the bars
+    candidates = {"Keras": ("Keras", "#8c8c8c"), "switch": ("Keras with use_fused_ops()", "#2a9d5c")}
+    candidates["torch"] = "PyTorch", "#e07b39"
     pyplot.rcParams.update({"font.size": 10, "text.color": gray, "axes.edgecolor": gray})
     tables = tables_of(text)
     figure, axes = pyplot.subplots(len(PASSES), figsize=(11, 6.4), layout="constrained")
     for area, title in zip(axes, PASSES.values(), strict=True):
         *rows, mean = tables[title]
-        for place, (candidate, color) in enumerate(COLORS.items()):
+        for place, (candidate, (label, color)) in enumerate(candidates.items()):
             for i, row in enumerate(rows):
                 if not row.get(f"{candidate}, ms"):
                     continue
                 share = float(row[f"{candidate}, ms"]) / float(row["Keras, ms"])
                 x = i + (place - 1) * width
-                area.bar(x, min(share, limit), 0.9 * width, color=color, label=None if i else names[candidate])
+                area.bar(x, min(share, limit), 0.9 * width, color=color, label=None if i else label)
                 if candidate != "Keras":
-                    area.text(x, min(share, limit) + 0.02, f"{1 / share:.2g}×", ha="center", color=color, fontsize=9,
+                    area.text(x, min(share, limit) + 0.02, f"{1 / share:.2g}x", ha="center", color=color, fontsize=9,
                               fontweight="bold" if candidate == "switch" else None)  # fmt: skip
         factor = mean["Keras / switch"].strip("*")
-        area.set_title(f"{title}: {factor}× as fast as Keras (geometric mean)", loc="left", fontsize=12)
+        area.set_title(f"{title}: {factor}x as fast as Keras (geometric mean)", loc="left", fontsize=12)
         area.set_xticks(range(len(rows)), [row["model"] for row in rows])
         area.set(ylim=(0, limit + 0.15), xlim=(-0.6, len(rows) - 0.4), ylabel="time / Keras's")
         area.tick_params(colors=gray)
@@ -337,10 +333,10 @@ def report(measured, options):
     text = f"{NOTE}\n"
     for which, title in PASSES.items():
         text += f"\n## {title}\n\n{run.markdown(time_rows(measured, which))}"
-    text += f"\n## Memory, losses and calls\n\n{MEMORY_NOTE}\n\n{run.markdown(fact_rows(measured))}"
+    text += f"\n## Memory, losses and calls\n\n{FACTS_NOTE}\n\n{run.markdown(fact_rows(measured))}"
     if options.out:
         stem = f"{datetime.date.today().isoformat()}-models"
-        command = " ".join(["python benchmarks/models.py", *map(json.dumps, options.model)])
+        command = shlex.join(["python", "benchmarks/models.py", *["--quick"] * options.quick, *options.model])
         heading = f"# Whole models, {stem[:10]}\n\n`{command}`: {run.machine()}.\n\n"
         (options.out / f"{stem}-cpu.md").write_text(f"{heading}![Whole models]({stem}.png)\n\n{text}")
         draw(text, options.out / f"{stem}.png")

@@ -32,13 +32,13 @@ class Network:
     y: Any
 
 
-def _compiled(model, loss=None):
-    model.compile(keras.optimizers.AdamW(1e-4, weight_decay=0.01), loss)
+def _compiled(model, **options):
+    model.compile(keras.optimizers.AdamW(1e-4, weight_decay=0.01), **options)
     return model
 
 
-def _classifier(model):
-    return _compiled(model, keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+def _classifier(model, **options):
+    return _compiled(model, loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True), **options)
 
 
 def _of_images(kind, size, batch):
@@ -53,10 +53,12 @@ def _of_images(kind, size, batch):
 
 
 def _gpt():
+    import keras_hub
+
     def make():
         tokens = keras.Input([LENGTH], dtype="int32")
         h = layers.Embedding(VOCABULARY, UNITS)(tokens)
-        h = layers.Dropout(0.1)(h + layers.Embedding(LENGTH, UNITS)(keras.ops.arange(LENGTH)))
+        h = layers.Dropout(0.1)(h + keras_hub.layers.PositionEmbedding(LENGTH)(h))
         for _ in range(BLOCKS):
             normal = layers.LayerNormalization(epsilon=1e-5)(h)
             attended = layers.MultiHeadAttention(HEADS, UNITS // HEADS)(normal, normal, use_causal_mask=True)
@@ -74,7 +76,7 @@ def _bert():
 
     def make():
         backbone = keras_hub.models.BertBackbone(30_522, BLOCKS, HEADS, UNITS, 4 * UNITS, 0.1)
-        return _classifier(keras_hub.models.BertTextClassifier(backbone, 2))
+        return _classifier(keras_hub.models.BertTextClassifier(backbone, 2), metrics=[])  # by default, it has one
 
     random = np.random.default_rng(0)
     tokens = random.integers(1, 30_522, [16, 128])
@@ -108,7 +110,7 @@ def _crnn():
             h = layers.BatchNormalization()(layers.Conv2D(filters, 3, padding="same", use_bias=False)(h))
             h = layers.MaxPooling2D(pool)(layers.ReLU()(h))
         h = layers.Reshape([32, 512])(layers.Permute([2, 1, 3])(h))
-        return _compiled(keras.Model(image, layers.Dense(CHARACTERS)(_readers(h))), keras.losses.CTC())
+        return _compiled(keras.Model(image, layers.Dense(CHARACTERS)(_readers(h))), loss=keras.losses.CTC())
 
     random = np.random.default_rng(0)
     images = random.normal(size=[16, 32, 128, 1]).astype(np.float32)
@@ -122,7 +124,7 @@ def _recommender():
         h = layers.Concatenate()([*(layers.Embedding(ROWS, WIDTH)(i) for i in ids), numbers])
         for units in (256, 128):
             h = layers.Dense(units, "relu")(h)
-        return _compiled(keras.Model([*ids, numbers], layers.Dense(1)(h)), keras.losses.BinaryCrossentropy(True))
+        return _compiled(keras.Model([*ids, numbers], layers.Dense(1)(h)), loss=keras.losses.BinaryCrossentropy(True))
 
     random = np.random.default_rng(0)
     x = [*random.integers(0, ROWS, [TABLES, 1024]), random.normal(size=[1024, 13]).astype(np.float32)]

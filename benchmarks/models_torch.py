@@ -1,6 +1,6 @@
 """The models of models.py in PyTorch. `MODELS` has, by name, functions of a Network.
 
-Each returns a module, the arguments of its call, and a function of its result to the loss.
+Each returns a function that makes a module, the arguments of its call, and a function of its result to the loss.
 """
 
 import functools
@@ -9,6 +9,8 @@ import models_keras as sizes
 import peers
 import torch
 from torch import nn
+
+peers.torchvision()  # before others import it
 
 
 def _reader(features):
@@ -86,8 +88,18 @@ class _Recommender(nn.Module):
         dense = nn.Linear(sizes.TABLES * sizes.WIDTH + 13, 256), nn.ReLU(), nn.Linear(256, 128), nn.ReLU()
         self.dense = nn.Sequential(*dense, nn.Linear(128, 1))
 
-    def forward(self, *ids, numbers):
+    def forward(self, *inputs):
+        *ids, numbers = inputs
         return self.dense(torch.cat([*(table(i) for table, i in zip(self.tables, ids, strict=True)), numbers], -1))
+
+
+class _Detector(nn.Module):
+    def __init__(self, model, targets):
+        super().__init__()
+        self.model, self.targets = model, targets
+
+    def forward(self, images):
+        return self.model(images, labels=self.targets if self.training else None)
 
 
 def _images(array):
@@ -100,27 +112,26 @@ def _crossentropy(y, **options):
 
 
 def _of_images(kind, network):
-    peers.torchvision()
     from torchvision import models
 
-    module = getattr(models, kind)(num_classes=sizes.CLASSES).to(memory_format=torch.channels_last)
-    return module, (_images(network.x),), _crossentropy(network.y)
+    make = functools.partial(getattr(models, kind), num_classes=sizes.CLASSES)
+    return make, (_images(network.x),), _crossentropy(network.y)
 
 
 def _gpt(network):
-    return _GPT(), (torch.from_numpy(network.x),), _crossentropy(network.y)
+    return _GPT, (torch.from_numpy(network.x),), _crossentropy(network.y)
 
 
 def _bert(network):
     x = (network.x[key] for key in ("token_ids", "padding_mask", "segment_ids"))
-    return _BERT(), tuple(map(torch.from_numpy, x)), _crossentropy(network.y)
+    return _BERT, tuple(map(torch.from_numpy, x)), _crossentropy(network.y)
 
 
 def _tagger(network):
     words = torch.from_numpy(network.x)
     targets = network.y.copy()
     targets[network.x == 0] = -1
-    return _Tagger(), (words, (words > 0).sum(1)), _crossentropy(targets, ignore_index=-1)
+    return _Tagger, (words, (words > 0).sum(1)), _crossentropy(targets, ignore_index=-1)
 
 
 def _crnn(network):
@@ -130,19 +141,15 @@ def _crnn(network):
     def loss(logits):
         return nn.functional.ctc_loss(logits.log_softmax(-1).transpose(0, 1), labels, *lengths)
 
-    return _CRNN().to(memory_format=torch.channels_last), (_images(network.x),), loss
+    return _CRNN, (_images(network.x),), loss
 
 
 def _recommender(network):
-    *ids, numbers = map(torch.from_numpy, network.x)
-    y = torch.from_numpy(network.y)
-    module = _Recommender()
-    module.forward = functools.partial(module.forward, numbers=numbers)
-    return module, tuple(ids), lambda logits: nn.functional.binary_cross_entropy_with_logits(logits, y)
+    x, y = tuple(map(torch.from_numpy, network.x)), torch.from_numpy(network.y)
+    return _Recommender, x, lambda logits: nn.functional.binary_cross_entropy_with_logits(logits, y)
 
 
 def _d_fine(network):
-    peers.torchvision()
     from transformers import DFineConfig, DFineForObjectDetection, HGNetV2Config
 
     backbone = HGNetV2Config(
@@ -156,14 +163,12 @@ def _d_fine(network):
         encoder_hidden_dim=128, encoder_in_channels=[512, 1024], feat_strides=[16, 32], encoder_ffn_dim=512,
         encode_proj_layers=[1], hidden_expansion=0.34, depth_mult=0.5, d_model=128, decoder_in_channels=[128, 128],
         decoder_ffn_dim=512, num_feature_levels=2, decoder_n_points=[6, 6], decoder_layers=3,
-        anchor_image_size=(256, 256),
+        anchor_image_size=[256, 256],
     )  # fmt: skip
     boxes, labels = map(torch.from_numpy, (network.y["boxes"], network.y["labels"]))
     targets = [{"boxes": b, "class_labels": i} for b, i in zip(boxes, labels, strict=True)]
-    module = DFineForObjectDetection(config)
-    original = module.forward
-    module.forward = lambda images: original(images, labels=targets if module.training else None)
-    return module, (_images(network.x),), lambda result: result.loss
+    make = functools.partial(DFineForObjectDetection, config)
+    return lambda: _Detector(make(), targets), (_images(network.x),), lambda result: result.loss
 
 
 MODELS = {
