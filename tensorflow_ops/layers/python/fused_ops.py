@@ -3,6 +3,7 @@
 import contextlib
 import copy
 import functools
+import os
 import sys
 import threading
 import types
@@ -12,13 +13,14 @@ from collections.abc import Iterable
 from typing import TypedDict
 
 import keras
+import tensorflow as tf
 
 from tensorflow_ops.core.python import autograph, library, registration
-from tensorflow_ops.layers.python.switch.served import ROWS, Original, Row
+from tensorflow_ops.layers.python.switch.served import ROWS, Original, Row, backend
 
 # The minors whose private functions are known. To add one, `pip install --no-deps --target FOLDER keras==3.MINOR.*`,
 # and run attention_layers_test.py and *_switch_test.py with FOLDER first in PYTHONPATH. From 3.16, Keras's backend has
-# its functions in `ops`: _backend() knows both places.
+# its functions in `ops`: `served.backend` knows both places.
 _KERAS_MINORS = range(7, 16)
 _HUB_MINORS = range(25, 33)
 
@@ -63,7 +65,7 @@ def _export(original, model, filepath, format="tf_saved_model", *args, **kwargs)
             _here.is_closed = False
     before = _fused_calls()
     result = original(model, filepath, format, *args, **kwargs)
-    if format == "tf_saved_model" and _fused_calls() > before:
+    if format == "tf_saved_model" and _fused_calls() > before and _has_our_ops(filepath):
         warnings.warn(
             f"{filepath} contains ops of tensorflow_ops, since tfo.layers.use_fused_ops is on: only programs that "
             "import tensorflow_ops, or load its library, can load it. For others, export it while the switch is "
@@ -72,6 +74,12 @@ def _export(original, model, filepath, format="tf_saved_model", *args, **kwargs)
             stacklevel=3,
         )
     return result
+
+
+def _has_our_ops(path):
+    """Returns whether a SavedModel needs this package: some rows call ops of TensorFlow."""
+    with tf.io.gfile.GFile(os.path.join(path, "saved_model.pb"), "rb") as file:
+        return b"TensorflowOps>" in file.read()
 
 
 _EXPORT = Row("", "", "export", _export, is_counted=False)
@@ -157,12 +165,6 @@ def _replacement(row, original):
     return call
 
 
-def _backend():
-    from keras.src import backend  # private: after check_keras
-
-    return getattr(backend, "ops", backend)
-
-
 def _is_of_hub(row):
     return row.owner.startswith("keras_hub.")
 
@@ -174,7 +176,7 @@ def _owner(row):
     if _is_of_hub(row):
         owner = sys.modules.get(f"keras_hub.src.models.{name}")
     else:
-        owner = getattr(keras.layers if place == "layers" else _backend(), name, None)
+        owner = getattr(keras.layers if place == "layers" else backend(), name, None)
     if kind:
         return getattr(owner, kind, None)
     return owner if hasattr(owner, row.name) else None

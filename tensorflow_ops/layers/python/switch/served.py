@@ -23,6 +23,13 @@ class Row(NamedTuple):
 ROWS: list[Row] = []
 
 
+def backend():
+    """Returns the module that holds `nn` and others, which Keras 3.16 moves."""
+    from keras.src import backend  # private: after check_keras
+
+    return getattr(backend, "ops", backend)
+
+
 def served(op: str, owner: str, name: str | None = None, is_counted: bool = True):
     """Registers the decorated function, which takes the original and its arguments, in place of another one.
 

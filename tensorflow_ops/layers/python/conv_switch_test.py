@@ -1,0 +1,203 @@
+"""Tests of grouped convolutions by tfo.layers.use_fused_ops."""
+
+import itertools
+
+import keras
+import numpy as np
+import pairwise_testing
+import process_testing
+import tensorflow as tf
+from absl.testing import parameterized
+
+import tensorflow_ops as tfo
+
+_RNG = np.random.default_rng(0)
+_KERNELS = ([5, 4, 1, 12], 6), ([3, 3, 4, 12], 8), ([3, 1, 12], 6), ([3, 2, 12], 4)  # and input channels
+_RTOL = {
+    "float64": 1e-6,
+    "float32": 1e-5,
+    "float16": 5e-3,
+    "bfloat16": 4e-2,
+}  # XLA has float32's in float64's gradients
+
+
+def _has_onednn():
+    images, kernel = tf.ones([1, 4, 4, 4]), tf.ones([2, 2, 2, 4])
+    with tf.GradientTape() as tape:
+        tape.watch(kernel)
+        outputs = tf.nn.conv2d(images, kernel, 1, "SAME")
+    try:
+        return tape.gradient(outputs, kernel) is not None
+    except tf.errors.InvalidArgumentError:
+        return False
+
+
+_HAS_ONEDNN = _has_onednn()  # TensorFlow's default on some processors
+
+
+def _convolve(images, kernel, strides, padding, dilations):
+    """Returns a grouped convolution by its definition, tap by tap."""
+    if len(images.shape) == 3:
+        images, kernel = images[:, np.newaxis], kernel[np.newaxis]
+        strides, dilations = (1, strides), (1, dilations)
+    else:
+        strides, dilations = (strides,) * 2, (dilations,) * 2
+    sizes, taps = images.shape[1:3], kernel.shape[:2]
+    reach = [(k - 1) * d + 1 for k, d in zip(taps, dilations, strict=True)]
+    if padding == "same":
+        outputs = [-(-n // s) for n, s in zip(sizes, strides, strict=True)]
+        more = [max(0, (o - 1) * s + r - n) for o, s, r, n in zip(outputs, strides, reach, sizes, strict=True)]
+        images = tf.pad(images, [[0, 0], *([m // 2, m - m // 2] for m in more), [0, 0]])
+    else:
+        outputs = [(n - r) // s + 1 for n, r, s in zip(sizes, reach, strides, strict=True)]
+    in_group, filters = kernel.shape[2:]
+    groups = images.shape[-1] // in_group
+    total = 0.0
+    for y, x in itertools.product(*map(range, taps)):
+        rows, columns = (
+            slice(t * d, t * d + (o - 1) * s + 1, s)
+            for t, d, o, s in zip((y, x), dilations, outputs, strides, strict=True)
+        )
+        read = tf.reshape(images[:, rows, columns], [-1, *outputs, groups, in_group])
+        weights = tf.reshape(kernel[y, x], [in_group, groups, filters // groups])
+        total += tf.einsum("bhwgi,igo->bhwgo", read, weights)
+    return tf.reshape(total, [-1, *outputs, filters])
+
+
+def _with_gradients(function):
+    def run(images, kernel, to_outputs):
+        with tf.GradientTape() as tape:
+            tape.watch((images, kernel))
+            outputs = function(images, kernel)
+        to_outputs = tf.reshape(tf.cast(to_outputs, outputs.dtype), tf.shape(outputs))
+        return outputs, *tape.gradient(outputs, (images, kernel), to_outputs)
+
+    return run
+
+
+class ConvTest(tf.test.TestCase, parameterized.TestCase):
+    """Compares outputs and gradients with the definition in float64."""
+
+    def _is_convolution(self, images, kernel, options, mode="eager"):
+        images, kernel = tf.constant(images), tf.constant(kernel)
+        wide = [tf.cast(x, tf.float64) for x in (images, kernel)]
+        expected = _convolve(*wide, *options)
+        to_outputs = tf.cast(tf.cast(_RNG.normal(size=expected.shape), images.dtype), tf.float64)
+        expected = _with_gradients(lambda *x: _convolve(*x, *options))(*wide, to_outputs)
+        strides, padding, dilations = options
+        run = _with_gradients(lambda *x: keras.ops.conv(*x, strides, padding, "channels_last", dilations))
+        if mode == "unknown sizes":
+            shape = [None] * (images.shape.rank - 1) + [images.shape[-1]]
+            specs = tf.TensorSpec(shape, images.dtype), tf.TensorSpec(kernel.shape, kernel.dtype)
+            run = tf.function(run, [*specs, tf.TensorSpec([None] * to_outputs.shape.rank, tf.float64)])
+        elif mode != "eager":
+            run = tf.function(run, jit_compile=mode == "XLA")
+        with tfo.layers.use_fused_ops(["conv"]):
+            actual = run(images, kernel, to_outputs)
+        reason = "XLA" if mode == "XLA" else None
+        if not reason and kernel.shape[-2] > 1 and not (_HAS_ONEDNN and images.dtype.size < 8):
+            reason = f"groups of several channels, in {images.dtype.name} without oneDNN"
+        calls = {"fused": 0, "original": 1, "reasons": {reason: 1}} if reason else {"fused": 1, "original": 0}
+        self.assertEqual(tfo.layers.fused_ops(), {"conv": calls})
+        rtol = _RTOL[images.dtype.name]
+        for one, other in zip(actual, expected, strict=True):
+            self.assertEqual(one.dtype, images.dtype)
+            other = tf.reshape(other, one.shape)
+            self.assertAllClose(tf.cast(one, tf.float64), other, 0, rtol * np.max(np.abs(other), initial=1e-3))
+
+    @pairwise_testing.pairwise(
+        kernel=_KERNELS,
+        dtype=("float32", "float64", "float16", "bfloat16"),
+        mode=("eager", "graph", "unknown sizes"),
+        padding=("same", "valid"),
+        batch=(2, 0),
+        steps=((1, 1), (2, 1), (1, 2)),
+    )
+    def test_is_the_definition(self, kernel, dtype, mode, padding, batch, steps):
+        shape, channels = kernel
+        strides, dilations = steps
+        sizes = [9, 8][: len(shape) - 2]
+        images = tf.cast(_RNG.normal(size=[batch, *sizes, channels]), dtype)
+        self._is_convolution(images, tf.cast(_RNG.normal(size=shape), dtype), (strides, padding, dilations), mode)
+
+    @parameterized.parameters("float32", "bfloat16")
+    def test_images_smaller_than_the_kernel(self, dtype):
+        # Of taps that meet no pixel, TensorFlow's gradient in bfloat16 is uninitialized memory.
+        for (size, strides), in_group in itertools.product([(1, 2), (1, 1), (2, 2)], [1, 4]):
+            images = tf.cast(_RNG.normal(size=[3, size, size, 8]), dtype)
+            kernel = tf.cast(_RNG.normal(size=[5, 5, in_group, 8]), dtype)
+            for mode in ("eager", "unknown sizes"):
+                self._is_convolution(images, kernel, (strides, "same", 1), mode)
+
+    def test_compiled_by_xla_is_the_original(self):
+        images, kernel = _RNG.normal(size=[2, 7, 6, 8]).astype(np.float32), _RNG.normal(size=[3, 3, 2, 8])
+        self._is_convolution(images, kernel.astype(np.float32), (1, "same", 1), "XLA")
+
+    def test_originals(self):
+        def reasons(shape, kernel, strides=1, padding="same", data_format="channels_last", dilations=1):
+            images, kernel = (tf.constant(_RNG.normal(size=x), tf.float32) for x in (shape, kernel))
+            expected = keras.ops.conv(images, kernel, strides, padding, data_format, dilations)
+            with tfo.layers.use_fused_ops():
+                actual = keras.ops.conv(images, kernel, strides, padding, data_format, dilations)
+            self.assertAllClose(actual, expected, 1e-5, 1e-5)
+            return tfo.layers.fused_ops().get("conv")
+
+        def original(reason):
+            return {"fused": 0, "original": 1, "reasons": {reason: 1}}
+
+        self.assertIsNone(reasons([2, 5, 5, 4], [3, 3, 4, 6]))  # one group
+        self.assertEqual(reasons([2, 5, 5, 5, 4], [3, 3, 3, 2, 4]), original("a rank other than 3 and 4"))
+        self.assertEqual(reasons([2, 4, 6], [3, 2, 4], data_format="channels_first"), original("channels_first"))
+        # TensorFlow's depthwise convolution refuses these strides.
+        self.assertEqual(reasons([2, 5, 5, 4], [3, 3, 1, 4], (2, 1))["fused"], _HAS_ONEDNN)
+        with tfo.layers.use_fused_ops(["conv"]):
+            for shape, kernel, padding in (([2, 5, 5, 5], [3, 3, 2, 4], "same"), ([2, 5, 5, 4], [7, 7, 2, 4], "valid")):
+                with self.assertRaises(Exception):  # noqa: B017  (of several types, by version)
+                    keras.ops.conv(tf.zeros(shape), tf.zeros(kernel), 1, padding, "channels_last")
+        self.assertEqual(tfo.layers.fused_ops()["conv"]["fused"], 0)
+
+    def test_layers_and_second_derivatives(self):
+        inputs = tf.constant(_RNG.normal(size=[2, 7, 6, 8]), tf.float32)
+        for layer in (keras.layers.Conv2D(16, 3, groups=8, activation="tanh"), keras.layers.Conv2D(12, 3, groups=4)):
+            layer.build(inputs.shape)
+
+            def second(layer=layer):
+                with tf.GradientTape() as outer:
+                    outer.watch(inputs)
+                    with tf.GradientTape() as inner:
+                        inner.watch(inputs)
+                        outputs = tf.reduce_sum(layer(inputs) ** 3)
+                    gradient = inner.gradient(outputs, inputs)
+                return outer.gradient(gradient, [inputs, layer.kernel.value])
+
+            expected = second()
+            with tfo.layers.use_fused_ops(["conv"]):
+                actual = second()
+            self.assertEqual(tfo.layers.fused_ops()["conv"]["fused"], layer.groups == 8 or _HAS_ONEDNN)
+            for one, other in zip(actual, expected, strict=True):
+                self.assertAllClose(one, other, 1e-4, 1e-4)
+
+    def test_without_onednn(self):
+        output = process_testing.output(
+            self.get_temp_dir(),
+            """
+            import keras, numpy as np, tensorflow as tf, tensorflow_ops as tfo
+            for dtype in ("float32", "bfloat16"):
+                for in_group in (1, 4):
+                    images, kernel = tf.ones([40, 32, 32, 8], dtype), tf.ones([3, 3, in_group, 8], dtype)
+                    with tfo.layers.use_fused_ops(), tf.GradientTape() as tape:
+                        tape.watch((images, kernel))
+                        outputs = keras.ops.conv(images, kernel, 1, "same", "channels_last")
+                    gradient = tape.gradient(outputs, kernel)
+                    print(float(gradient[1, 1, 0, 0]), *tfo.layers.fused_ops()["conv"].get("reasons", ()))
+            """,
+            TF_ENABLE_ONEDNN_OPTS="0",
+        )
+        reason = "40960.0 groups of several channels, in {} without oneDNN"
+        self.assertEqual(
+            output.splitlines(), ["40960.0", reason.format("float32"), "40960.0", reason.format("bfloat16")]
+        )
+
+
+if __name__ == "__main__":
+    tf.test.main()

@@ -1,0 +1,99 @@
+"""Grouped convolutions, each call of which Keras compiles anew by XLA."""
+
+import functools
+
+import keras
+import tensorflow as tf
+
+from tensorflow_ops.core.python import library
+from tensorflow_ops.layers.python.switch.served import Original, served
+
+
+@functools.cache
+def _has_grouped_gradients(dtype):
+    """Returns whether gradients of grouped tf.nn.conv2d exist on this machine: they do in oneDNN only."""
+
+    @tf.function(autograph=False)
+    def gradients(images, kernel):
+        return tf.gradients(tf.nn.conv2d(images, kernel, 1, "VALID", dilations=2), [images, kernel])
+
+    with tf.init_scope(), tf.device("CPU:0"):
+        try:
+            gradients(tf.ones([1, 5, 5, 4], dtype), tf.ones([2, 2, 2, 4], dtype))
+        except tf.errors.OpError:
+            return False
+    return True
+
+
+def _output_size(size, reach, stride, padding):
+    return -(-size // stride) if padding == "SAME" else max(0, (size - reach) // stride + 1)
+
+
+def _is_all_read(size, taps, stride, dilation, padding):
+    """Returns whether each tap of a kernel meets a pixel; else its gradient in bfloat16 is uninitialized memory."""
+    reach = (taps - 1) * dilation + 1
+    outputs = _output_size(size, reach, stride, padding)
+    before = max(0, (outputs - 1) * stride + reach - size) // 2 if padding == "SAME" else 0
+    starts = range(-before, outputs * stride - before, stride)
+    return all(any(0 <= start + tap * dilation < size for start in starts) for tap in range(taps))
+
+
+def _pair(value):
+    """Returns an int, or a sequence of one or two, as two."""
+    values = (value,) if isinstance(value, int) else tuple(value)
+    return values * 2 if len(values) == 1 else values
+
+
+@served("conv", "backend.nn")
+def conv(original, inputs, kernel, strides=1, padding="valid", data_format=None, dilation_rate=1):
+    del original
+    images, kernel = map(tf.convert_to_tensor, (inputs, kernel))
+    rank = images.shape.rank
+    is_channels_last = (data_format or keras.config.image_data_format()) == "channels_last"
+    channels, (in_group, filters) = images.shape[-1 if is_channels_last else 1], kernel.shape[-2:]
+    if channels == in_group:
+        return Original("")  # one group
+    if library.is_compiled_by_xla():
+        return Original("XLA")
+    if rank not in (3, 4):
+        return Original("a rank other than 3 and 4")
+    if not is_channels_last:
+        return Original("channels_first")
+    if channels is None:
+        return Original("unknown channels")
+    if images.dtype != kernel.dtype:
+        return Original("mixed dtypes")
+    strides, dilations, padding = _pair(strides), _pair(dilation_rate), padding.upper()
+    if rank == 3:
+        images, kernel = images[:, tf.newaxis], kernel[tf.newaxis]
+    if max(strides) > 1 and max(dilations) > 1:
+        return Original("strides with dilations")
+    groups = channels // in_group
+    if channels % in_group or filters % groups:
+        return Original("channels that the groups do not divide")  # an error
+    is_depthwise = in_group == 1 and strides[0] == strides[1]
+    along = list(zip(images.shape[1:3], kernel.shape[:2], strides, dilations, strict=True))
+    dtype = images.dtype
+    if dtype.size == 2 and not tf.config.list_logical_devices("GPU"):
+        # Only oneDNN sums in float32.
+        is_exact = _has_grouped_gradients(dtype) and all(a[0] and _is_all_read(*a, padding) for a in along)
+        images, kernel = (x if is_exact else tf.cast(x, tf.float32) for x in (images, kernel))
+    if not is_depthwise and not _has_grouped_gradients(images.dtype):
+        return Original(f"groups of several channels, in {dtype.name} without oneDNN")
+    sizes = [size and _output_size(size, (taps - 1) * d + 1, s, padding) for size, taps, s, d in along]
+    if 0 in sizes:
+        return Original("no output")  # an error
+    # For no images, oneDNN's result has the shape of its inputs, and other gradients are uninitialized memory. To pad
+    # and to slice by nothing does not copy. TensorFlow would merge a pad of zeros into a convolution with VALID.
+    batch = tf.shape(images)[0]
+    is_some = bool(images.shape[0])
+    if not is_some:
+        is_none = tf.cast(tf.equal(batch, 0), tf.int32)
+        images = tf.pad(images, [[0, is_none], [0, 0], [0, 0], [0, 0]], constant_values=1)
+    if is_depthwise:
+        kernel = tf.reshape(kernel, [*kernel.shape[:2], channels, filters // channels])
+        outputs = tf.nn.depthwise_conv2d(images, kernel, [1, *strides, 1], padding, dilations=dilations)
+    else:
+        outputs = tf.nn.conv2d(images, kernel, strides, padding, dilations=dilations)
+    outputs = tf.cast(outputs if is_some else outputs[:batch], dtype)
+    return outputs[:, 0] if rank == 3 else outputs
