@@ -33,6 +33,7 @@ import tempfile
 from collections.abc import Callable
 
 import harness
+import numpy as np
 import peers
 import run
 import tensorflow as tf
@@ -302,7 +303,7 @@ def draw(text, path):
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    gray, limit, width = "#7d7d7d", 1.5, 0.28  # limit: of the bars
+    gray, limit, width = "#7d7d7d", 1.5, 0.3
     candidates = {"Keras": ("Keras", "#8c8c8c"), "switch": ("Keras with use_fused_ops()", "#2a9d5c")}
     candidates["torch"] = "PyTorch", "#e07b39"
     pyplot.rcParams.update({"font.size": 10, "text.color": gray, "axes.edgecolor": gray})
@@ -311,19 +312,18 @@ def draw(text, path):
     for area, title in zip(axes, PASSES.values(), strict=True):
         *rows, mean = tables[title]
         for place, (candidate, (label, color)) in enumerate(candidates.items()):
-            for i, row in enumerate(rows):
-                if not row.get(f"{candidate}, ms"):
-                    continue
-                share = float(row[f"{candidate}, ms"]) / float(row["Keras, ms"])
-                x = i + (place - 1) * width
-                area.bar(x, min(share, limit), 0.9 * width, color=color, label=None if i else label)
-                if candidate != "Keras":
-                    area.text(x, min(share, limit) + 0.02, f"{1 / share:.2g}x", ha="center", color=color, fontsize=9,
-                              fontweight="bold" if candidate == "switch" else None)  # fmt: skip
+            times = {i: row for i, row in enumerate(rows) if row.get(f"{candidate}, ms")}
+            shares = [float(row[f"{candidate}, ms"]) / float(row["Keras, ms"]) for row in times.values()]
+            places = [i + (place - 1) * width for i in times]
+            bars = area.bar(places, np.minimum(shares, limit), 0.9 * width, color=color, label=label)
+            if candidate != "Keras":
+                factors = [f"{1 / share:.1f}x" if share > 0.1 else f"{1 / share:.0f}x" for share in shares]
+                weight = "bold" if candidate == "switch" else "normal"
+                area.bar_label(bars, factors, padding=1, color=color, fontsize=8.5, fontweight=weight)
         factor = mean["Keras / switch"].strip("*")
         area.set_title(f"{title}: {factor}x as fast as Keras (geometric mean)", loc="left", fontsize=12)
         area.set_xticks(range(len(rows)), [row["model"] for row in rows])
-        area.set(ylim=(0, limit + 0.15), xlim=(-0.6, len(rows) - 0.4), ylabel="time / Keras's")
+        area.set(ylim=(0, limit + 0.15), xlim=(-0.6, len(rows) - 0.4), ylabel=f"time / Keras's, cut at {limit}")
         area.tick_params(colors=gray)
         area.yaxis.label.set_color(gray)
         area.spines[["top", "right"]].set_visible(False)
@@ -385,11 +385,12 @@ def main():
     for name in names:
         try:
             measured.append(measure(name, options))
+            text = report(measured, options)
         except RuntimeError as error:
             print(error, file=sys.stderr, flush=True)
             failed.append(name)
     if measured:
-        print(report(measured, options))
+        print(text)
     if failed:
         raise SystemExit(f"FAILED: {', '.join(failed)}")
 
