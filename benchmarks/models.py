@@ -51,7 +51,8 @@ FACTS_NOTE = """\
 MB are the peak of resident memory during training steps after the first, less what the process held before it made the
 model: weights, AdamW's moments, gradients, activations, and in Keras the traced graph. "first loss" is the relative
 difference between the losses of the first step without and with the switch, which begin with equal weights and
-dropout. Calls are counted when a step is traced, which Keras does twice."""
+dropout; D-FINE's losses differ since keras-hub's [matcher](../../docs/upstream.md#the-matcher-of-d-fine) misses the
+smallest sum. Calls are counted when a step is traced, which Keras does twice."""
 PASSES = {"step": "Training step", "predict": "Prediction"}
 CANDIDATES = ["Keras", "switch", "torch", "torch fused"]
 
@@ -218,7 +219,6 @@ def work(name, options):
     """Writes a measurement of a model to standard output."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # libraries may print
-    harness.THREADS = peers.THREADS
     tf.config.threading.set_intra_op_parallelism_threads(harness.THREADS)
     tf.config.threading.set_inter_op_parallelism_threads(harness.THREADS)
     answer = {"speed": speed, "memory": memory, "profile": profile}[options.worker](name, options)
@@ -239,6 +239,8 @@ def measure(name, options):
     """Returns the measurements of a model."""
     print(name, file=sys.stderr, flush=True)
     row = {"model": name} | ask("speed", name, options)
+    if options.quick:
+        return row
     with concurrent.futures.ThreadPoolExecutor(2) as pool:  # memory does not depend on how busy the machine is
         peaks = pool.map(lambda candidate: ask("memory", name, options, "--candidate", candidate), row["step"])
         return row | {"memory": dict(zip(row["step"], peaks, strict=True))}
@@ -273,9 +275,8 @@ def fact_rows(measured):
     rows = []
     for model in measured:
         row = {"model": model["model"]}
-        row |= {
-            f"{name}, MB": round(model["memory"][name] / 1e6) if name in model["memory"] else "" for name in CANDIDATES
-        }
+        if peaks := model.get("memory"):
+            row |= {f"{name}, MB": round(peaks[name] / 1e6) if name in peaks else "" for name in CANDIDATES}
         losses, calls = model["losses"], sorted(model["calls"].items())
         row["first loss"] = f"{abs(losses['switch'] / losses['Keras'] - 1):.0e}".replace("0e+00", "0")
         row["calls of ops"] = ", ".join(f"`{op}` {counts['fused']}" for op, counts in calls if counts["fused"])
@@ -351,7 +352,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=pathlib.Path, help="the folder for tables and the chart")
     parser.add_argument("--seconds", type=float, help="duration of a measurement (default: 15; quick: 2)")
-    parser.add_argument("--quick", action="store_true", help="measure roughly")
+    parser.add_argument("--quick", action="store_true", help="measure times only, roughly")
     parser.add_argument("--profile", metavar="MODEL", help="print the ops that take the time of a training step")
     parser.add_argument("--draw", metavar="FILE.md", type=pathlib.Path, help="draw the chart of a table that exists")
     parser.add_argument("--worker", help=argparse.SUPPRESS)
