@@ -361,7 +361,7 @@ def main():
     options = parser.parse_args()
     options.seconds = options.seconds or (2.0 if options.quick else 15.0)
     if options.draw:
-        draw(options.draw.read_text(), options.draw.with_name(options.draw.name.replace("-cpu.md", ".png")))
+        draw(options.draw.read_text(), options.draw.with_name(f"{options.draw.stem.removesuffix('-cpu')}.png"))
         return
     import models_keras
 
