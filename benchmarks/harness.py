@@ -82,8 +82,8 @@ def table(name="", **attributes):
     return register
 
 
-def interleave(calls, seconds=4.0, min_rounds=7, max_seconds=60.0, pause=0.0):
-    """Times calls in rounds, each in a random order; returns the median seconds of each.
+def time_in_turns(calls, seconds=4.0, min_rounds=7, max_seconds=60.0, pause=0.0):
+    """Times calls in rounds, each in a random order; returns each one's median (seconds, CPU seconds of all threads).
 
     Times on a shared machine drift; the ratios of these medians hardly do. Runs for `seconds`, or up to
     `max_seconds` for `min_rounds`, and at least three rounds.
@@ -97,11 +97,17 @@ def interleave(calls, seconds=4.0, min_rounds=7, max_seconds=60.0, pause=0.0):
         shuffle(order)  # so that no call always runs after the same other one
         for i, call in order:
             time.sleep(pause)
-            begin = time.perf_counter()
+            cpu, begin = time.process_time(), time.perf_counter()
             call()
-            times[i].append(time.perf_counter() - begin)
+            wall = time.perf_counter() - begin
+            times[i].append((wall, time.process_time() - cpu))
         rounds += 1
-    return [statistics.median(samples) for samples in times]
+    return [tuple(map(statistics.median, zip(*samples, strict=True))) for samples in times]
+
+
+def interleave(calls, seconds=4.0, **options):
+    """Returns the median seconds of each call, by `time_in_turns`."""
+    return [wall for wall, _ in time_in_turns(calls, seconds, **options)]
 
 
 def on_threads(function, parts):

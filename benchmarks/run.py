@@ -57,7 +57,7 @@ def machine():
         f"{models[0] if models else platform.processor()}, {os.cpu_count()} cores",
         f"Python {platform.python_version()}",
     ]
-    for package in ("tensorflow_cpu", "tensorflow", "torch", "torchvision", "scipy"):
+    for package in ("tensorflow_cpu", "tensorflow", "keras", "keras_hub", "torch", "torchvision", "scipy"):
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             parts.append(f"{package} {importlib.metadata.version(package)}")
     return ", ".join(parts)
