@@ -340,6 +340,60 @@ def _dense(rng):
     return lambda x: called(x), {"x": _normal(rng, *rng.integers(1, 4, size=rng.integers(1, 3)), depth)}
 
 
+def _conv(rng):
+    rank, groups, in_group = (int(n) for n in rng.integers([1, 2, 1], [3, 5, 4]))
+    shape = [*rng.integers(1, 4, size=rank), in_group, groups * rng.integers(1, 4)]
+    inputs = {
+        "images": _normal(rng, rng.integers(4), *rng.integers(1, 9, size=rank), groups * in_group),
+        "kernel": _normal(rng, *shape),
+    }
+    strides, dilations = (int(n) for n in rng.permutation([1, rng.integers(1, 4)]))
+    padding = str(rng.choice(["same", "valid"]))
+
+    def call(images, kernel):
+        kernel = tf.ensure_shape(kernel, shape)  # as that of a layer
+        return tf.sin(keras.ops.conv(images, kernel, strides, padding, "channels_last", dilations))
+
+    return calls.gradient(call), inputs
+
+
+def _crossentropy(name):
+    def of(rng):
+        *sizes, classes = rng.integers(1, 6, size=rng.integers(1, 4))
+        labels = rng.integers(classes, size=sizes)
+        if name == "categorical_crossentropy":
+            labels = rng.dirichlet(np.ones(classes), sizes).astype(np.float32)
+        inputs = {"labels": tf.constant(labels), "logits": _normal(rng, *sizes, classes) * 10.0 ** rng.integers(3)}
+        from_logits = bool(rng.integers(2))
+
+        def call(labels, logits):
+            output = logits if from_logits else tf.nn.softmax(logits)
+            return getattr(keras.ops, name)(labels, output, from_logits)
+
+        return calls.gradient(call), inputs
+
+    return of
+
+
+def _batch_normalization(rng):
+    batch, channels = (int(n) for n in rng.integers([1, 4], 65))
+    # At least 65,536 numbers, as the row needs, where an unknown batch counts as 32.
+    steps = -(-65536 // (min(batch, 32) * channels))
+    sizes = [batch, steps, *rng.integers(1, 3, size=rng.integers(3)), channels]
+    options = {name: bool(rng.integers(2)) for name in ("scale", "center")}
+    called = keras.layers.BatchNormalization(momentum=0.5, epsilon=float(rng.choice([1e-3, 0.1])), **options)
+    called.build([None, *sizes[1:]])
+    start = [v.numpy() + rng.uniform(size=channels) for v in called.weights]
+
+    def call(x):
+        for variable, value in zip(called.weights, start, strict=True):
+            variable.assign(value)
+        outputs = called(x, training=True)
+        return [tf.sin(outputs), *(v + 0 for v in called.non_trainable_variables)]
+
+    return calls.gradient(call), {"x": 3 * _normal(rng, *sizes) + 2}
+
+
 # Functions of random numbers, which return a call of Keras whose values `use_fused_ops` must not change, and its
 # inputs.
 SWITCHED = {
@@ -349,6 +403,10 @@ SWITCHED = {
     "lstm": _recurrent(keras.layers.LSTM),
     "gru": _recurrent(keras.layers.GRU),
     "quantized_matmul": _dense,
+    "conv": _conv,
+    "sparse_categorical_crossentropy": _crossentropy("sparse_categorical_crossentropy"),
+    "categorical_crossentropy": _crossentropy("categorical_crossentropy"),
+    "batch_normalization": _batch_normalization,
 }
 
 
@@ -356,7 +414,8 @@ def switched(name, seed):
     """Calls Keras with the switch off and on: what is a value must remain it."""
     keras.utils.set_random_seed(seed)
     function, inputs = SWITCHED[name](np.random.default_rng(seed))
-    rounding = 0.02 if name == "quantized_matmul" else 1e-4  # of bfloat16; it may flip an int8
+    # Of bfloat16, which may flip an int8; of sums of thousands of numbers.
+    rounding = {"quantized_matmul": 0.02, "batch_normalization": 1e-3}.get(name, 1e-4)
     results = []
     for way in (eager, known_shapes, unknown_batches):
         try:

@@ -142,6 +142,17 @@ class BatchNormalizationTest(tf.test.TestCase, parameterized.TestCase):
         calls = {"fused": 0, "original": 2, "reasons": {"XLA": 1, "few numbers": 1}}
         self.assertEqual(tfo.layers.fused_ops(), {"batch_normalization": calls})
 
+    @parameterized.parameters({}, {"center": False, "scale": False})
+    def test_unknown_channels(self, **options):
+        x = tf.constant(_RNG.normal(size=[64, 64, 16]), tf.float32)
+        layer = _layer(x.shape, **options)
+        run = tf.function(lambda x: layer(x, training=True), [tf.TensorSpec([None, None, None])])
+        expected = layer(x, training=True)
+        with tfo.layers.use_fused_ops():
+            self.assertAllClose(run(x), expected, 1e-5, 1e-5)
+        calls = {"fused": 0, "original": 1, "reasons": {"unknown channels": 1}}
+        self.assertEqual(tfo.layers.fused_ops(), {"batch_normalization": calls})
+
     def test_second_derivatives(self):
         x = tf.constant(_RNG.normal(size=[2, 4, 512, 16]), tf.float32)
         layer = _layer(x.shape)

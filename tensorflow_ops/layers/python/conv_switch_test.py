@@ -156,6 +156,18 @@ class ConvTest(tf.test.TestCase, parameterized.TestCase):
                     keras.ops.conv(tf.zeros(shape), tf.zeros(kernel), 1, padding, "channels_last")
         self.assertEqual(tfo.layers.fused_ops()["conv"]["fused"], 0)
 
+    def test_kernels_of_unknown_size(self):
+        images, kernel = (tf.constant(_RNG.normal(size=x), tf.float32) for x in ([2, 5, 5, 4], [3, 3, 2, 4]))
+        expected = keras.ops.conv(images, kernel, 1, "same", "channels_last")
+        for shape in ([None, 3, 2, 4], [3, 3, None, 4], [3, 3, 2, None], None):
+            run = tf.function(
+                lambda kernel: keras.ops.conv(images, kernel, 1, "same", "channels_last"), [tf.TensorSpec(shape)]
+            )
+            with tfo.layers.use_fused_ops():
+                self.assertAllClose(run(kernel), expected, 1e-5, 1e-5)
+            calls = {"fused": 0, "original": 1, "reasons": {"a kernel of unknown size": 1}}
+            self.assertEqual(tfo.layers.fused_ops(), {"conv": calls})
+
     def test_layers_and_second_derivatives(self):
         inputs = tf.constant(_RNG.normal(size=[2, 7, 6, 8]), tf.float32)
         for layer in (keras.layers.Conv2D(16, 3, groups=8, activation="tanh"), keras.layers.Conv2D(12, 3, groups=4)):

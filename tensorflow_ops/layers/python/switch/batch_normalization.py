@@ -75,6 +75,8 @@ def batch_normalization(original, layer, inputs, training=None, mask=None):
     if x.dtype != layer.compute_dtype:
         x = tf.cast(x, tf.float32)  # as the original
     channels = x.shape[-1]
+    if channels is None:
+        return Original("unknown channels")
     sizes = [x.shape[0] or _BATCH, *x.shape[1:]]
     if None not in sizes and math.prod(sizes) < _LEAST:
         return Original("few numbers")

@@ -49,6 +49,8 @@ def conv(original, inputs, kernel, strides=1, padding="valid", data_format=None,
     del original
     images, kernel = map(tf.convert_to_tensor, (inputs, kernel))
     rank = images.shape.rank
+    if not kernel.shape.is_fully_defined():
+        return Original("a kernel of unknown size")
     is_channels_last = (data_format or keras.config.image_data_format()) == "channels_last"
     channels, (in_group, filters) = images.shape[-1 if is_channels_last else 1], kernel.shape[-2:]
     if channels == in_group:
