@@ -229,6 +229,9 @@ def ask(kind, name, options, *arguments):
     """Returns a measurement of a model by a new process."""
     command = [sys.executable, __file__, name, "--worker", kind, "--seconds", str(options.seconds), *arguments]
     environment = os.environ | {"OMP_NUM_THREADS": str(harness.THREADS), "KERAS_BACKEND": "tensorflow"}
+    # PyTorch's default. If its threads slept at once, as peers.py asks, its short ops would take twice as long; the
+    # pause between calls is longer than they spin.
+    environment |= {"GOMP_SPINCOUNT": "300000"}
     answer = subprocess.run(command + ["--quick"] * options.quick, env=environment, stdout=subprocess.PIPE, check=False)
     if answer.returncode:
         raise RuntimeError(f"{name}: the process that measures {kind} failed")

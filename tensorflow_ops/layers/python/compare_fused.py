@@ -339,6 +339,13 @@ def compare_fused(
     if switch.is_open() and model.distribute_strategy.num_replicas_in_sync > 1:
         raise ValueError("use_fused_ops is on, and serves all replicas of model.distribute_strategy: close it first")
     steps = ("predict",) if y is None else ("predict", "train", "gradients")
+    phases = 2 * len(steps) + (1 if y is None else 2)  # first calls off and on, then timing
+    places = iter(range(phases))
+
+    def announce(text):
+        place = next(places)
+        progress(f"{'█' * place}{'░' * (phases - place)} {text} ...")
+
     with contextlib.ExitStack() as stack:
         stack.callback(progress, "")
         stack.enter_context(switch.counted_apart())
@@ -358,7 +365,7 @@ def compare_fused(
                 stack.enter_context(switch.use_fused_ops(only))
             found, calls = {}, {}
             for step in steps:
-                progress(f"{step}, {'on' if way.is_on else 'off'}: first call ...")
+                announce(f"{step}, switch {'on' if way.is_on else 'off'}: first call")
                 with switch.counted_apart():
                     found[step] = way.run(step)
                     calls[step] = switch.fused_ops()
@@ -366,7 +373,7 @@ def compare_fused(
             results.append(found)
 
         def compared(step, difference):
-            progress(f"{step}: timing for {seconds} s ...")
+            announce(f"{step}: timing for {seconds} s")
             return FusedRun(*_seconds(ways, step, seconds), *difference, calls[step])
 
         predict = compared("predict", _difference(*(_by_path(found["predict"]) for found in results)))

@@ -1,5 +1,7 @@
 """Tests of tfo.layers.compare_fused: what it reports, and that it leaves the model as it was."""
 
+import io
+import sys
 from unittest import mock
 
 import keras
@@ -169,6 +171,13 @@ class CompareFusedTest(parameterized.TestCase, tf.test.TestCase):
         for run in (compared.predict, compared.train):
             self.assertEqual((run.calls, run.difference, run.differs_at), ({}, 0, ""))
         self.assertRegex(str(compared), r"0 \(outputs\)\n.* 0 \(gradients\)\n\nThe switch served no call\..*`keras`")
+
+    def test_shows_progress_on_terminals(self):
+        model = keras.Sequential([keras.Input([8]), keras.layers.Dense(2)])
+        with mock.patch.object(sys, "stderr", io.StringIO()) as shown, mock.patch.object(shown, "isatty", lambda: True):
+            tfo.layers.compare_fused(model, np.ones([4, 8], np.float32), seconds=0)
+        places = [text.count("█") for text in shown.getvalue().split("\r\033[K")[1:]]
+        self.assertEqual(places, [0, 1, 2, 0])  # first calls, timing, nothing that stays
 
     def test_metrics_that_get_variables_late(self):
         metric = keras.metrics.F1Score()
