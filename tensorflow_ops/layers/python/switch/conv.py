@@ -90,7 +90,7 @@ def conv(original, inputs, kernel, strides=1, padding="valid", data_format=None,
     batch = tf.shape(images)[0]
     is_some = bool(images.shape[0])
     if not is_some:
-        is_none = tf.cast(tf.equal(batch, 0), tf.int32)
+        is_none = tf.cast(tf.equal(batch, 0), tf.int32)  # fits: a bool
         images = tf.pad(images, [[0, is_none], [0, 0], [0, 0], [0, 0]], constant_values=1)
     if is_depthwise:
         kernel = tf.reshape(kernel, [*kernel.shape[:2], channels, filters // channels])

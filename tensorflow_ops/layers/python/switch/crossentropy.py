@@ -24,7 +24,7 @@ def _logits(output, from_logits, axis, labels_rank, name):
 @served("sparse_categorical_crossentropy", "backend.nn")
 def sparse_categorical_crossentropy(original, target, output, from_logits=False, axis=-1):
     del original
-    labels = tf.cast(tf.convert_to_tensor(target), tf.int64)  # as the original
+    labels = tf.cast(tf.convert_to_tensor(target), tf.int64)  # fits: the original casts, too
     rank = len(output.shape)
     if labels.shape.rank == rank and rank and labels.shape[-1] == 1:
         labels = tf.squeeze(labels, -1)
