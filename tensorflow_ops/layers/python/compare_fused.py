@@ -231,7 +231,7 @@ def _apart(off, on):
     if off.dtype.kind != "c":
         off, on = off.astype(np.float64), on.astype(np.float64)
     with np.errstate(invalid="ignore"):
-        apart = np.where((off == on) | (np.isnan(off) & np.isnan(on)), 0, np.abs(off - on))
+        apart = np.where(np.equal(off, on) | (np.isnan(off) & np.isnan(on)), 0, np.abs(off - on))
     apart = np.where(np.isnan(apart), np.inf, apart)
     magnitudes = np.abs(off[np.isfinite(off)])
     return float(apart.max(initial=0)), float(magnitudes.max(initial=0))
