@@ -67,6 +67,14 @@ class CrossentropyTest(tf.test.TestCase, parameterized.TestCase):
             self.assertEqual(gradients[1].dtype, labels.dtype)
             self.assertAllClose(gradients[1], to_shares, rtol, rtol)
 
+    def test_wide_labels_of_narrow_logits(self):
+        logits = tf.constant([[0, -60000]], tf.float16)
+        labels = tf.constant([[1 - 2e-7, 2e-7]])  # float16 has 1.8e-7
+        with tfo.layers.use_fused_ops():
+            loss = keras.ops.categorical_crossentropy(labels, logits, from_logits=True)
+        self.assertEqual(loss.dtype, tf.float16)
+        self.assertAllClose(loss, [0.012], 1e-3, 0)
+
     @parameterized.parameters(False, True)
     def test_in_losses(self, jit_compile):
         logits = tf.constant(_LOGITS, tf.float32)
