@@ -155,16 +155,16 @@ class DeformConv2D(keras3.OpLayer):
                 dilations=self.dilation_rate,
             )
         # oneDNN gives an empty result the shape of the input, so it gets more elements, and is cut. For other results,
-        # TensorFlow's pad and slice do not copy. Explicit padding, because grappler would merge the pad into a
-        # convolution with VALID, and leave out the batch.
+        # TensorFlow's pad and slice do not copy. Grappler would merge a pad of zeros into a convolution with VALID, and
+        # leave out the batch.
         is_known = all(isinstance(size, int) for size in sizes)
         more = int(0 in sizes) if is_known else tf.cast(tf.reduce_any(tf.equal(tf.stack(sizes), 0)), tf.int32)
         is_padded = not is_known or more
         if is_padded:
             height, width = self.kernel_size
-            features = tf.pad(features, [[0, more], [0, more * height], [0, more * width], [0, 0]])
+            features = tf.pad(features, [[0, more], [0, more * height], [0, more * width], [0, 0]], constant_values=1)
         padding, (top, bottom, left, right) = self._op_padding, self._paddings
-        if padding == "EXPLICIT" or (padding == "VALID" and is_padded):
+        if padding == "EXPLICIT":
             padding = [[0, 0], [top, bottom], [left, right], [0, 0]]
         result = tf.nn.conv2d(features, kernel, [1, *self.strides, 1], padding)
         return tf.slice(result, [0] * 4, [*sizes, kernel.shape[-1]]) if is_padded else result

@@ -250,9 +250,9 @@ def use_fused_ops(only: Iterable[str] | None = None) -> contextlib.ExitStack:
     """Makes unmodified models of Keras and keras-hub call the ops of this package: a switch and a context manager.
 
     Replaces private functions of the libraries, such as the one behind `keras.losses.CTC`, by
-    ones that call ours, or the original where ours does not fit. Models, what they compute,
-    and what `save` writes stay the same, and its files load without this package. A SavedModel
-    that `model.export` writes contains the ops; a warning names the ways out. Files of other
+    ones that call ours, or faster ones of TensorFlow; the original where they do not fit. Models,
+    what they compute, and what `save` writes stay the same, and its files load without this package.
+    A SavedModel that `model.export` writes contains the ops; a warning names the ways out. Files of other
     formats contain originals, but ONNX files, once `tfo.onnx.register` was called, the ops' forms.
 
     >>> import keras, numpy as np, tensorflow_ops as tfo

@@ -70,8 +70,7 @@ def conv(original, inputs, kernel, strides=1, padding="valid", data_format=None,
         images, kernel = tf.expand_dims(images, 1), tf.expand_dims(kernel, 0)
     if max(strides) > 1 and max(dilations) > 1:
         return Original("strides with dilations")
-    groups = channels // in_group
-    if channels % in_group or filters % groups:
+    if not channels or not in_group or channels % in_group or filters % (channels // in_group):
         return Original("channels that the groups do not divide")  # an error
     is_depthwise = in_group == 1 and strides[0] == strides[1]
     along = list(zip(images.shape[1:3], kernel.shape[:2], strides, dilations, strict=True))
