@@ -14,16 +14,15 @@ help_if_asked "$@"
 python=$(bash "$root/tools/setup/python_env.sh" build lint)
 bazel=$(bash "$root/tools/setup/bazel.sh" "$python")
 cd "$root"
-# The copy builds where this repository does, so only what is new is compiled.
-output_base=$("$bazel" info output_base)
 copy=$root/build/new_op
 rm -rf "$copy"
 mkdir -p "$copy"
-trap 'rm -rf "$copy"' EXIT
+# The copy has outputs of its own: two workspaces that share them stop each other's servers. What is not new comes from
+# the disk cache.
+trap 'cd "$copy" && "$bazel" clean --expunge >/dev/null 2>&1; cd "$root" && rm -rf "$copy"' EXIT
 tar -cf - --exclude=./.git --exclude='./bazel-*' --exclude=./build --exclude='./.venv*' --exclude=./dist \
   --exclude=__pycache__ . |
   tar -xf - -C "$copy"
-printf '\nstartup --output_base=%s\n' "$output_base" >>"$copy/.bazelrc.user"
 ln -s "$(dirname "$(dirname "$python")")" "$copy/.venv"
 export PYTHON_BIN_PATH=$python
 cd "$copy"
