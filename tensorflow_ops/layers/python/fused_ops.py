@@ -202,7 +202,7 @@ def _owner(row):
     if _is_of_hub(row):
         owner = sys.modules.get(f"keras_hub.src.models.{name}")
     else:
-        owner = getattr(keras.layers if place == "layers" else backend(), name, None)
+        owner = getattr(backend() if place == "backend" else getattr(keras, place), name, None)
     if kind:
         return getattr(owner, kind, None)
     return owner if hasattr(owner, row.name) else None

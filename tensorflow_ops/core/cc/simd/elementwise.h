@@ -86,6 +86,7 @@ TFO_FUNCTION(Expm1, expm1)
 TFO_FUNCTION(Log, log)
 TFO_FUNCTION(Log1p, log1p)
 TFO_FUNCTION(Tanh, tanh)
+TFO_FUNCTION(SquareRoot, sqrt)
 TFO_FUNCTION(Floor, floor)
 TFO_FUNCTION(RoundEven, rint)  // halves to even
 #undef TFO_FUNCTION

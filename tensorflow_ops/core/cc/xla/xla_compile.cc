@@ -335,7 +335,12 @@ void Register(const OpDef& op, bool xla_has_its_kernels) {
   std::vector<OpDef> ops;
   ::tensorflow::OpRegistry::Global()->GetRegisteredOps(&ops);
   for (const OpDef& op : ops) {
-    if (absl::StartsWith(op.name(), "TensorflowOps>")) {
+    const auto& inputs = op.input_arg();
+    const bool has_resources = std::any_of(
+        inputs.begin(), inputs.end(), [](const OpDef::ArgDef& input) {
+          return input.type() == ::tensorflow::DT_RESOURCE;
+        });
+    if (absl::StartsWith(op.name(), "TensorflowOps>") && !has_resources) {
       Register(op, xla_has_its_kernels);
     }
   }

@@ -1,0 +1,218 @@
+#include <algorithm>
+
+#include "tensorflow_ops/core/cc/cuda/cuda_launch.h"
+#include "tensorflow_ops/core/cc/cuda/sort_gpu.h"
+#include "tensorflow_ops/core/cc/int_math.h"
+#include "tensorflow_ops/core/cc/scratch.h"
+#include "tensorflow_ops/optimizers/cc/kernels/apply_gradients/optimizer_formulas.h"
+
+namespace tfo {
+namespace {
+
+constexpr int kThreads = 256;
+constexpr int kWarps = kThreads / 32;
+constexpr int64_t kTile = 16 * kThreads;  // numbers of a variable, for a block
+constexpr int kTogether = 30;             // variables: parameters have 4 kB
+
+template <Optimizer kOptimizer, typename T>
+__device__ void UpdateNumber(const VariableStep<T>& a,
+                             const Accumulator<T>* scalars, int64_t i,
+                             Accumulator<T> g) {
+  using A = Accumulator<T>;
+  A p[kMaxScalars], s[kMaxSlots];
+  for (int k = 0; k < NumScalars(kOptimizer); ++k) p[k] = scalars[k];
+  A w = Widen(a.before[0][i]);
+  for (int k = 0; k < NumSlots(kOptimizer); ++k) {
+    s[k] = Widen(a.before[1 + k][i]);
+  }
+  scalar::DecayAndStep<kOptimizer>(p, a.decays, g, w, s);
+  a.after[0][i] = Narrow<T>(w);
+  for (int k = 0; k < NumSlots(kOptimizer); ++k) {
+    a.after[1 + k][i] = Narrow<T>(s[k]);
+  }
+}
+
+template <typename T>
+struct Together {
+  int count;
+  const Accumulator<T>* scalars;
+  int64_t end[kTogether];  // the first tile after each variable's
+  VariableStep<T> variables[kTogether];
+};
+
+template <Optimizer kOptimizer, typename T>
+__global__ void __launch_bounds__(kThreads)
+    UpdateTogether(const __grid_constant__ Together<T> all) {
+  for (int64_t tile = blockIdx.x; tile < all.end[all.count - 1];
+       tile += gridDim.x) {
+    int v = 0;
+    while (tile >= all.end[v]) ++v;
+    const VariableStep<T>& a = all.variables[v];
+    const int64_t begin = (tile - (v > 0 ? all.end[v - 1] : 0)) * kTile;
+    const int64_t end = begin + kTile < a.size ? begin + kTile : a.size;
+    for (int64_t i = begin + threadIdx.x; i < end; i += kThreads) {
+      UpdateNumber<kOptimizer>(a, all.scalars, i,
+                               Widen(a.gradient[i]) * all.scalars[2]);
+    }
+  }
+}
+
+struct Item {
+  int64_t row, position;
+};
+struct Before {
+  __device__ bool operator()(const Item& a, const Item& b) const {
+    return a.row != b.row ? a.row < b.row : a.position < b.position;
+  }
+};
+
+template <typename T>
+struct Scratch {
+  explicit Scratch(const VariableStep<T>& a, void* memory) : layout(memory) {
+    num_items = PaddedForSort(a.num_ids);
+    rows = a.width > 0 ? a.size / a.width : 0;
+    layout.Reserve(&items, num_items);
+    layout.Reserve(&has_gradient, rows);
+  }
+  ScratchLayout layout;
+  int64_t num_items, rows;
+  Item* items;
+  char* has_gradient;  // of each row
+};
+
+// Rows outside of the variable come last, as does padding.
+template <typename T>
+__global__ void __launch_bounds__(kThreads)
+    MakeItems(const __grid_constant__ VariableStep<T> a, Item* items,
+              int64_t num_items, int64_t rows) {
+  for (int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x; i < num_items;
+       i += int64_t{gridDim.x} * kThreads) {
+    const int64_t row = i < a.num_ids ? a.ids[i] : rows;
+    items[i] = {row >= 0 && row < rows ? row : rows, i};
+  }
+}
+
+// A warp sums the gradients of a row in order, and updates it.
+template <Optimizer kOptimizer, typename T>
+__global__ void __launch_bounds__(kThreads)
+    UpdateRows(const __grid_constant__ VariableStep<T> a,
+               const Accumulator<T>* scalars,
+               const __grid_constant__ Scratch<T> scratch) {
+  const int lane = threadIdx.x % 32;
+  const Item* const items = scratch.items;
+  for (int64_t i = int64_t{blockIdx.x} * kWarps + threadIdx.x / 32;
+       i < a.num_ids; i += int64_t{gridDim.x} * kWarps) {
+    const int64_t row = items[i].row;
+    if (row == scratch.rows || (i > 0 && items[i - 1].row == row)) continue;
+    if (lane == 0) scratch.has_gradient[row] = 1;
+    for (int64_t column = lane; column < a.width; column += 32) {
+      Accumulator<T> sum = 0;
+      for (int64_t k = i; k < a.num_ids && items[k].row == row; ++k) {
+        sum += Widen(a.gradient[items[k].position * a.width + column]);
+      }
+      UpdateNumber<kOptimizer>(a, scalars, row * a.width + column,
+                               sum * scalars[2]);
+    }
+  }
+}
+
+// Updates rows without gradients; `keeps`: copies them instead.
+template <Optimizer kOptimizer, typename T>
+__global__ void __launch_bounds__(kThreads)
+    UpdateOtherRows(const __grid_constant__ VariableStep<T> a,
+                    const Accumulator<T>* scalars,
+                    const __grid_constant__ Scratch<T> scratch, bool keeps) {
+  for (int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x; i < a.size;
+       i += int64_t{gridDim.x} * kThreads) {
+    if (scratch.has_gradient[i / a.width]) continue;
+    if (!keeps) {
+      UpdateNumber<kOptimizer>(a, scalars, i, Accumulator<T>(0));
+      continue;
+    }
+    for (int k = 0; k <= NumSlots(kOptimizer); ++k) {
+      a.after[k][i] = a.before[k][i];
+    }
+  }
+}
+
+template <Optimizer kOptimizer, typename T>
+Error EnqueueRows(const Gpu& gpu, const ApplyGradientsArgs<T>& args,
+                  const VariableStep<T>& a) {
+  const Scratch<T> scratch(a, gpu.scratch);
+  Error error = EnqueueZeros(gpu, scratch.has_gradient, scratch.rows);
+  if (error != nullptr) return error;
+  if (a.num_ids > 0) {
+    error = Launch(gpu, GridSize(DivideUp(scratch.num_items, kThreads)),
+                   kThreads, MakeItems<T>, a, scratch.items, scratch.num_items,
+                   scratch.rows);
+    if (error != nullptr) return error;
+    error = SortOnGpu<Before>(gpu, scratch.items, scratch.num_items);
+    if (error != nullptr) return error;
+    error = Launch(gpu, GridSize(DivideUp(a.num_ids, kWarps)), kThreads,
+                   UpdateRows<kOptimizer, T>, a, args.scalars, scratch);
+    if (error != nullptr) return error;
+  }
+  const bool keeps = args.KeepsOtherRows(a);
+  if (keeps && a.IsInPlace(NumSlots(kOptimizer))) return nullptr;
+  return Launch(gpu, GridSize(DivideUp(a.size, kThreads)), kThreads,
+                UpdateOtherRows<kOptimizer, T>, a, args.scalars, scratch,
+                keeps);
+}
+
+template <Optimizer kOptimizer, typename T>
+Error Enqueue(const Gpu& gpu, const ApplyGradientsArgs<T>& args) {
+  Together<T> all{};
+  all.scalars = args.scalars;
+  int64_t tiles = 0;
+  const auto flush = [&]() -> Error {
+    if (all.count == 0) return nullptr;
+    const Error error = Launch(gpu, GridSize(tiles), kThreads,
+                               UpdateTogether<kOptimizer, T>, all);
+    all.count = 0;
+    tiles = 0;
+    return error;
+  };
+  for (int64_t v = 0; v < args.num_variables; ++v) {
+    const VariableStep<T>& a = args.variables[v];
+    if (a.size == 0) continue;
+    Error error = nullptr;
+    if (a.ids != nullptr) {
+      error = EnqueueRows<kOptimizer>(gpu, args, a);
+    } else {
+      tiles += DivideUp(a.size, kTile);
+      all.variables[all.count] = a;
+      all.end[all.count++] = tiles;
+      if (all.count == kTogether) error = flush();
+    }
+    if (error != nullptr) return error;
+  }
+  return flush();
+}
+
+}  // namespace
+
+template <typename T>
+Error ApplyGradients(const Gpu& gpu, const ApplyGradientsArgs<T>& args) {
+  return WithOptimizer(args.optimizer, [&](auto k) {
+    return Enqueue<decltype(k)::value>(gpu, args);
+  });
+}
+
+template <typename T>
+int64_t ApplyGradientsScratch(const ApplyGradientsArgs<T>& args) {
+  int64_t most = 0;
+  for (int64_t v = 0; v < args.num_variables; ++v) {
+    const VariableStep<T>& a = args.variables[v];
+    if (a.ids == nullptr) continue;
+    most = std::max(most, Scratch<T>(a, nullptr).layout.bytes());
+  }
+  return most;
+}
+
+TFO_INSTANTIATE_ALGORITHM(ApplyGradients, Gpu, ApplyGradientsArgs);
+#define TFO_INSTANTIATE_SCRATCH(T) \
+  template int64_t ApplyGradientsScratch(const ApplyGradientsArgs<T>&)
+TFO_FOR_EACH_FLOAT(TFO_INSTANTIATE_SCRATCH);
+#undef TFO_INSTANTIATE_SCRATCH
+
+}  // namespace tfo
