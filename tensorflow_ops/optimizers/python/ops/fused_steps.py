@@ -109,6 +109,15 @@ def _is_ours_or_keras(method: Any) -> bool:
     return getattr(method, "__module__", "").startswith(("keras.src.", "tensorflow_ops."))
 
 
+def _summed(gradient: Gradient) -> Gradient:
+    """Sums the slices of each row."""
+    if not isinstance(gradient, tf.IndexedSlices):
+        return gradient
+    rows, places = tf.unique(gradient.indices)
+    values = tf.math.unsorted_segment_sum(gradient.values, places, tf.size(rows))
+    return tf.IndexedSlices(values, rows, gradient.dense_shape)
+
+
 def misfit(optimizer: Any, variables: Sequence[Any]) -> str | None:
     """Returns why the op cannot make the step of an optimizer; None if it can."""
     if library.is_compiled_by_xla():
@@ -149,6 +158,8 @@ class FusedSteps:
     def _clip_gradients(self, gradients: list[Gradient]) -> list[Gradient]:
         optimizer = self._optimizer
         limit = optimizer.global_clipnorm
+        if limit or optimizer.clipnorm or optimizer.clipvalue:
+            gradients = [_summed(gradient) for gradient in gradients]
         if optimizer.clipnorm or not limit or limit <= 0 or tf.distribute.has_strategy():
             return optimizer._clip_gradients(gradients)
         # The op multiplies by Keras's factor.
@@ -195,7 +206,8 @@ class FusedSteps:
         wide = tf.float32 if dtype.size == 2 else dtype
 
         def number(value: Any) -> tf.Tensor:
-            return tf.cast(_native(value), wide)
+            # tf.cast of a Python number would round it to float32.
+            return tf.constant(value, wide) if isinstance(value, int | float) else tf.cast(_native(value), wide)
 
         rate, step = number(learning_rate), tf.cast(optimizer.iterations + 1, wide)
         name, slots, scalars = FORMULAS[optimizer.update_step.__func__](optimizer, number, step, rate)

@@ -112,7 +112,8 @@ struct VariableStep {
   bool decays;        // by the weight decay
   const T* gradient;  // [size], or rows [num_ids, width]
   // Of rows only. Those of an id that occurs several times are summed.
-  const int64_t* ids;  // in [0, size / width); null: not of rows
+  bool is_of_rows;
+  const int64_t* ids;  // in [0, size / width)
   int64_t num_ids, width;
 
   TFO_HOST_DEVICE bool IsInPlace(int slots) const {
@@ -128,8 +129,8 @@ struct ApplyGradientsArgs {
   Optimizer optimizer;
   bool lazy;  // rows without a gradient stay, as do their slots
   int64_t num_variables;
-  const VariableStep<T>* variables;     // in host memory
-  const Accumulator<T>* scalars;        // [NumScalars(optimizer)]
+  const VariableStep<T>* variables;  // in host memory
+  const Accumulator<T>* scalars;     // [NumScalars(optimizer)]
 
   // Do rows without a gradient stay? A gradient of 0 changes nothing for some.
   bool KeepsOtherRows(const VariableStep<T>& variable) const {

@@ -176,7 +176,7 @@ Error Enqueue(const Gpu& gpu, const ApplyGradientsArgs<T>& args) {
     const VariableStep<T>& a = args.variables[v];
     if (a.size == 0) continue;
     Error error = nullptr;
-    if (a.ids != nullptr) {
+    if (a.is_of_rows) {
       error = EnqueueRows<kOptimizer>(gpu, args, a);
     } else {
       tiles += DivideUp(a.size, kTile);
@@ -203,7 +203,7 @@ int64_t ApplyGradientsScratch(const ApplyGradientsArgs<T>& args) {
   int64_t most = 0;
   for (int64_t v = 0; v < args.num_variables; ++v) {
     const VariableStep<T>& a = args.variables[v];
-    if (a.ids == nullptr) continue;
+    if (!a.is_of_rows) continue;
     most = std::max(most, Scratch<T>(a, nullptr).layout.bytes());
   }
   return most;

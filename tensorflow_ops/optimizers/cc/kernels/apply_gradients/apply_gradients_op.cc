@@ -94,6 +94,7 @@ class ApplyGradientsOp : public OpKernel {
       if (i < num_of_rows_) {
         const Tensor& ids = ctx->input(first_ids + i);
         const int64_t rows = variables[i]->tensor()->dim_size(0);
+        step.is_of_rows = true;
         step.ids = Data<int64_t>(ids);
         step.num_ids = ids.NumElements();
         step.width = rows == 0 ? 0 : step.size / rows;

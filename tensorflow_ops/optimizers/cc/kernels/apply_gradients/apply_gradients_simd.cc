@@ -144,7 +144,7 @@ void Run(const Cpu& cpu, const ApplyGradientsArgs<T>& args) {
     const VariableStep<T>& a = args.variables[v];
     Work of{0, &a, -1, true};
     int64_t size = a.size;
-    if (a.ids != nullptr && a.size > 0) {
+    if (a.is_of_rows && a.size > 0) {
       of.sorted = sorted.size();
       sorted.emplace_back(a);
       of.visits_all = !args.KeepsOtherRows(a) || !a.IsInPlace(kSlots);
