@@ -30,8 +30,8 @@ enum class Optimizer {
 // Calls run(constant) with the optimizer as an integral_constant.
 template <typename Run>
 auto WithOptimizer(Optimizer optimizer, const Run& run) {
-#define TFO_CASE(name)     \
-  case Optimizer::name:    \
+#define TFO_CASE(name)  \
+  case Optimizer::name: \
     return run(std::integral_constant<Optimizer, Optimizer::name>())
   switch (optimizer) {
     TFO_CASE(kSgd);

@@ -43,8 +43,8 @@ class ApplyGradientsOp : public OpKernel {
     OP_REQUIRES_OK(ctx, ctx->GetAttr("K", &num_of_rows_));
     OP_REQUIRES_OK(ctx, ctx->GetAttr("decays", &decays_));
     OP_REQUIRES_OK(ctx, ctx->GetAttr("lazy", &lazy_));
-    OP_REQUIRES_OK(
-        ctx, CheckValueType(ctx, DataTypeOf<Accumulator<T>>::kValue));
+    OP_REQUIRES_OK(ctx,
+                   CheckValueType(ctx, DataTypeOf<Accumulator<T>>::kValue));
     const int expected = num_variables_ * NumSlots(optimizer_);
     OP_REQUIRES(ctx, num_slots == expected,
                 absl::InvalidArgumentError(absl::StrCat(
@@ -109,9 +109,9 @@ class ApplyGradientsOp : public OpKernel {
           attributes.set_gpu_compatible(true);
           attributes.set_nic_compatible(true);
           Tensor fresh;
-          OP_REQUIRES_OK(ctx,
-                         ctx->allocate_temp(tensor->dtype(), tensor->shape(),
-                                            &fresh, attributes));
+          OP_REQUIRES_OK(
+              ctx, ctx->allocate_temp(tensor->dtype(), tensor->shape(), &fresh,
+                                      attributes));
           *tensor = fresh;
         }
         step.after[k] = Data<T>(tensor);
@@ -120,14 +120,12 @@ class ApplyGradientsOp : public OpKernel {
     const ApplyGradientsArgs<T> args{optimizer_, lazy_, num_variables_,
                                      steps.data(),
                                      Data<Accumulator<T>>(scalars)};
-    OP_REQUIRES_OK(ctx, RunWithScratch<Device>(
-                            ctx,
-                            [&](const Gpu&) {
-                              return ApplyGradientsScratch(args);
-                            },
-                            [&](const Device& device) {
-                              return ApplyGradients(device, args);
-                            }));
+    OP_REQUIRES_OK(
+        ctx, RunWithScratch<Device>(
+                 ctx, [&](const Gpu&) { return ApplyGradientsScratch(args); },
+                 [&](const Device& device) {
+                   return ApplyGradients(device, args);
+                 }));
   }
 
  private:
@@ -150,7 +148,8 @@ class ApplyGradientsOp : public OpKernel {
       if (tensor.dtype() != DataTypeOf<T>::kValue) {
         return absl::InvalidArgumentError(absl::StrCat(
             name, " is ", ::tensorflow::DataTypeString(tensor.dtype()),
-            ", expected ", ::tensorflow::DataTypeString(DataTypeOf<T>::kValue)));
+            ", expected ",
+            ::tensorflow::DataTypeString(DataTypeOf<T>::kValue)));
       }
       if (tensor.shape() != shape) {
         return absl::InvalidArgumentError(
@@ -193,7 +192,7 @@ class ApplyGradientsOp : public OpKernel {
 };
 
 TFO_REGISTER_KERNELS("ApplyGradients", ApplyGradientsOp,
-                         .HostMemory("variables").HostMemory("slots"));
+                     .HostMemory("variables").HostMemory("slots"));
 
 }  // namespace
 }  // namespace tfo
