@@ -35,4 +35,4 @@ class LazyAdam(keras.optimizers.Adam):
         keras.optimizers.Optimizer._backend_apply_gradients(optimizer, grads, trainable_variables)
 
 
-fused_steps.FORMULAS[LazyAdam.update_step] = fused_steps.FORMULAS[keras.optimizers.Adam.update_step]
+fused_steps.FORMULAS[LazyAdam] = fused_steps.FORMULAS[keras.optimizers.Adam]
