@@ -40,6 +40,7 @@ _LEFT_OUT = {
     "layers.compare_fused": "runs models",
     "layers.fused_ops": "counts calls",
     "layers.use_fused_ops": "changes Keras",
+    "optimizers": "Keras checks their arguments",
     "seq2seq.KeyValueCache": "is a state: its methods call functions of tfo.nn",
 }
 

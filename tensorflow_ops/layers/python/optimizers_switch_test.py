@@ -123,7 +123,7 @@ class OptimizersTest(tf.test.TestCase, parameterized.TestCase):
             for slot, value in zip(optimizer.variables, start[len(_SHAPES) :], strict=True):
                 slot.assign(value)
             with _switch():
-                optimizer.apply([tf.cast(tf.cast(g, dtype), v.dtype) for g, v in zip(_GRADIENTS[3], group)], group)
+                optimizer.apply([tf.cast(tf.cast(g, dtype), group[0].dtype) for g in _GRADIENTS[3]], group)
             results.append([x.numpy().astype(np.float64) for x in [*group, *optimizer.variables]])
         unit = 2.0 ** (-11 if dtype == "float16" else -8)
         for narrow, expected in zip(*results, strict=True):
