@@ -4,7 +4,7 @@ Dense gradients of all variables of a model, IndexedSlices of a large table, tra
 """
 
 import contextlib
-import dataclasses
+import functools
 import os
 
 import keras
@@ -15,9 +15,7 @@ from harness import PAUSE, THREADS, Case, num_bytes, on_threads, reader, table
 
 import tensorflow_ops as tfo
 
-
-def _switch():
-    return tfo.layers.use_fused_ops(only=["optimizers"])
+_switch = functools.partial(tfo.layers.use_fused_ops, ["optimizers"])
 
 
 def _torch():
@@ -53,7 +51,7 @@ def _in_torch(torch, kind, weights, gradients, gradient_of=None, **options):
     """Returns the same in PyTorch; `gradient_of` makes the gradient of the only variable anew in each step."""
     parameters = [torch.nn.Parameter(torch.tensor(w)) for w in weights]
     for parameter, gradient in zip(parameters, gradients, strict=True):
-        parameter.grad = gradient if torch.is_tensor(gradient) else torch.tensor(gradient.numpy())
+        parameter.grad = gradient
     optimizer = getattr(torch.optim, kind)(parameters, **{"lr": 1e-3} | options)
 
     def call():
@@ -72,7 +70,7 @@ def _in_torch(torch, kind, weights, gradients, gradient_of=None, **options):
 
 def _nothing(gradients, others):
     """Returns a call of a tf.function of gradients, and of a number of other variables, that does nothing."""
-    held = [tf.Variable(1.0) for _ in range(others)]
+    gradients, held = list(map(tf.constant, gradients)), [tf.Variable(1.0) for _ in range(others)]
     step = tf.function(lambda _: tf.raw_ops.IdentityN(input=[v.handle for v in held]) and None, autograph=False)
     return lambda: step(gradients)
 
@@ -84,8 +82,7 @@ def _rewriter(count):
 
 
 def _of_application(kind):
-    model = kind(weights=None, classes=100, input_shape=(96, 96, 3))
-    return [tuple(v.shape) for v in model.trainable_variables]
+    return [tuple(v.shape) for v in kind(weights=None, classes=100).trainable_variables]
 
 
 def _of_transformer(embeddings, units, blocks, head=()):
@@ -94,12 +91,11 @@ def _of_transformer(embeddings, units, blocks, head=()):
     return [*((rows, units) for rows in embeddings), (units,), (units,), *blocks * (matrices + vectors), *head]
 
 
-# The shapes of the variables of models; "BERT-base / 4" has three of twelve blocks and a quarter of the words.
 SHAPES = {
     "ResNet50": lambda: _of_application(keras.applications.ResNet50),
     "MobileNetV2": lambda: _of_application(keras.applications.MobileNetV2),
-    "BERT-base / 4": lambda: _of_transformer((7630, 128, 2), 768, 3),
-    "GPT": lambda: _of_transformer((8000, 256), 256, 4, [(256, 8000), (8000,)]),
+    "BERT-base / 4": lambda: _of_transformer((7630, 128, 2), 768, 3),  # three of twelve blocks, a quarter of the words
+    "GPT": lambda: _of_transformer((8000, 256), 256, 4, [(256, 8000), (8000,)]),  # of models.py
 }
 
 
@@ -107,17 +103,18 @@ def _case(where, model, kind, options, of_torch):
     """Returns a case of Keras's optimizer; of_torch has, by name, peers as (name in torch, arguments)."""
     random, shapes = np.random.default_rng(0), SHAPES[model]()
     weights = [random.standard_normal(shape, np.float32) for shape in shapes]
-    gradients = [tf.constant(np.float32(0.01) * random.standard_normal(shape, np.float32)) for shape in shapes]
+    gradients = [np.float32(0.01) * random.standard_normal(shape, np.float32) for shape in shapes]
     numbers, variables = num_bytes(weights) // 4, len(weights)
-    optimizers = [getattr(keras.optimizers, kind)(1e-3, **options) for _ in range(3)]
-    ours = _in_keras(optimizers[0], weights, gradients, _switch)
-    rivals = {"Keras": _in_keras(optimizers[1], weights, gradients)}
-    rivals["XLA"] = _in_keras(optimizers[2], weights, gradients, jit_compile=True)
+    first, *others = (getattr(keras.optimizers, kind)(1e-3, **options) for _ in range(3))
+    ours = _in_keras(first, weights, gradients, _switch)
+    rivals = {"Keras": _in_keras(others[0], weights, gradients)}
+    rivals["XLA"] = _in_keras(others[1], weights, gradients, jit_compile=True)
     if torch := _torch():
         for name, (torch_kind, torch_options) in of_torch.items():
-            rivals[name] = _in_torch(torch, torch_kind, weights, gradients, **torch_options)
-    rivals["call"] = _nothing(gradients, variables + len(optimizers[0].variables))
-    slots = len(optimizers[0].variables) // variables  # beside iterations and learning rate
+            copies = map(torch.tensor, gradients)
+            rivals[name] = _in_torch(torch, torch_kind, weights, copies, **torch_options)
+    rivals["call"] = _nothing(gradients, variables + len(first.variables))
+    slots = len(first.variables) // variables  # beside iterations and learning rate
     floor = _rewriter((1 + slots) * numbers), reader(np.ones(numbers, np.float32))
     where |= {"variables": variables, "numbers, M": f"{numbers / 1e6:.1f}"}
     return Case(where, ours, rivals, floor=floor, off=("Keras",))
@@ -136,7 +133,7 @@ def adamw():
         yield _case({"model": model}, model, "AdamW", {"weight_decay": 0.01}, of_torch)
 
 
-# Name: Keras's, its arguments, torch's, those that it has beyond these.
+# Name: Keras's class, its arguments, torch's class, what it takes beyond these.
 OPTIMIZERS = {
     "Adam, amsgrad": ("Adam", {"amsgrad": True}, "Adam", {"fused": True}),
     "SGD, momentum": ("SGD", {"momentum": 0.9}, "SGD", {"fused": True}),
@@ -168,18 +165,15 @@ def sparse():
     """
     random, rows, width, lookups = np.random.default_rng(0), 1_000_000, 64, 4096
     weights, values = [random.standard_normal([rows, width], np.float32)], random.uniform(0.5, 1.5, [lookups, width])
-    values, places = tf.constant(values, tf.float32), random.permutation(rows)
+    values, places = values.astype(np.float32), random.permutation(rows)
     for name, ids in {"unique": places[:lookups], "zipf": places[random.zipf(1.2, lookups) % rows]}.items():
-        gradients = [tf.IndexedSlices(values, tf.constant(ids, tf.int32), tf.constant([rows, width], tf.int64))]
+        gradients = [tf.IndexedSlices(values, ids.astype(np.int32), np.array([rows, width]))]
         different = np.unique(ids).size
         rivals, lazy_rivals = {"Keras": _in_keras(keras.optimizers.Adam(1e-3), weights, gradients)}, {}
         if torch := _torch():
             torch.sparse.check_sparse_tensor_invariants.disable()  # the default, but for a warning
-            pair = torch.tensor(values.numpy()), torch.tensor(ids)
-
-            def dense(pair=pair):
-                return torch.ops.aten.embedding_dense_backward(*pair, rows, -1, False)
-
+            pair = torch.tensor(values), torch.tensor(ids)
+            dense = functools.partial(torch.ops.aten.embedding_dense_backward, *pair, rows, -1, False)
             rivals["torch fused"] = _in_torch(torch, "Adam", weights, [dense()], dense, eps=1e-7, fused=True)
             slices = torch.sparse_coo_tensor(pair[1][None], pair[0], [rows, width])
             lazy_rivals["torch SparseAdam"] = _in_torch(torch, "SparseAdam", weights, [slices], eps=1e-7)
@@ -198,47 +192,38 @@ def recommender():
 
     In PyTorch, the tables have sparse gradients for SparseAdam, and the other weights a fused Adam.
     """
-    import models
     import models_keras
 
     network = models_keras.MODELS["recommender"]()
 
-    def in_keras(kind, context=contextlib.nullcontext):
-        def make():
-            model = network.make()
-            model.compile(kind(1e-3), model.loss)
-            return model
-
-        step = models.in_keras(dataclasses.replace(network, make=make)).step
+    def in_keras(optimizer, context=contextlib.nullcontext):
+        keras.utils.set_random_seed(0)
+        model = network.make()
+        model.compile(optimizer, model.loss)
+        step = functools.partial(model.train_on_batch, network.x, network.y)
         with context():
             step()
         return step
 
-    def in_torch(torch):
+    rivals = {"Keras": in_keras(keras.optimizers.Adam(1e-3))}
+    if torch := _torch():
         import models_torch
 
         make, x, loss_of = models_torch.MODELS["recommender"](network)
         module = make()
         for embedding in module.tables:
             embedding.sparse = True
-        lazy = torch.optim.SparseAdam(module.tables.parameters(), 1e-3, eps=1e-7)
-        fused = torch.optim.Adam(module.dense.parameters(), 1e-3, eps=1e-7, fused=True)
+        of_tables = torch.optim.SparseAdam(module.tables.parameters(), 1e-3, eps=1e-7)
+        of_others = torch.optim.Adam(module.dense.parameters(), 1e-3, eps=1e-7, fused=True)
 
         def step():
             module.zero_grad()
             loss = loss_of(module(*x))
             loss.backward()
-            lazy.step()
-            fused.step()
+            of_tables.step()
+            of_others.step()
             return loss.item()
 
-        return step
-
-    rivals = {"Keras": in_keras(keras.optimizers.Adam)}
-    if torch := _torch():
-        rivals["torch SparseAdam"] = in_torch(torch)
-    exact, lazy = in_keras(keras.optimizers.Adam, _switch), in_keras(tfo.optimizers.LazyAdam)
-    yield [
-        Case({"ours": "Adam"}, exact, rivals, off=("Keras",)),
-        Case({"ours": "LazyAdam"}, lazy, rivals, off=()),
-    ]
+        rivals["torch SparseAdam"] = step
+    exact, lazy = in_keras(keras.optimizers.Adam(1e-3), _switch), in_keras(tfo.optimizers.LazyAdam(1e-3))
+    yield [Case({"ours": "Adam"}, exact, rivals, off=("Keras",)), Case({"ours": "LazyAdam"}, lazy, rivals, off=())]
