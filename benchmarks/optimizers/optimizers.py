@@ -167,7 +167,8 @@ def sparse():
     weights, values = [random.standard_normal([rows, width], np.float32)], random.uniform(0.5, 1.5, [lookups, width])
     values, places = values.astype(np.float32), random.permutation(rows)
     for name, ids in {"unique": places[:lookups], "zipf": places[random.zipf(1.2, lookups) % rows]}.items():
-        gradients = [tf.IndexedSlices(values, ids.astype(np.int32), np.array([rows, width]))]
+        parts = values, ids.astype(np.int32), np.array([rows, width])
+        gradients = [tf.IndexedSlices(*map(tf.constant, parts))]
         different = np.unique(ids).size
         rivals, lazy_rivals = {"Keras": _in_keras(keras.optimizers.Adam(1e-3), weights, gradients)}, {}
         if torch := _torch():
