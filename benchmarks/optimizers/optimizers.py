@@ -32,11 +32,11 @@ def _in_keras(optimizer, weights, gradients, context=contextlib.nullcontext, **o
     gradients = tf.nest.map_structure(lambda x: tf.raw_ops.DeepCopy(x=x), gradients, expand_composites=True)
 
     @tf.function(autograph=False, **options)
-    def step(gradients):
+    def step():
         optimizer.apply(gradients)
 
     def call():
-        step(gradients)
+        step()
         return variables
 
     with context():
@@ -69,10 +69,10 @@ def _in_torch(torch, kind, weights, gradients, gradient_of=None, **options):
 
 
 def _nothing(gradients, others):
-    """Returns a call of a tf.function of gradients, and of a number of other variables, that does nothing."""
+    """Returns a call of a tf.function that captures gradients and a number of other variables, and does nothing."""
     gradients, held = list(map(tf.constant, gradients)), [tf.Variable(1.0) for _ in range(others)]
-    step = tf.function(lambda _: tf.raw_ops.IdentityN(input=[v.handle for v in held]) and None, autograph=False)
-    return lambda: step(gradients)
+    captured = lambda: [*gradients, *(v.handle for v in held)]  # noqa: E731
+    return tf.function(lambda: tf.raw_ops.IdentityN(input=captured()) and None, autograph=False)
 
 
 def _rewriter(count):
@@ -124,7 +124,7 @@ def _case(where, model, kind, options, of_torch):
 def adamw():
     """AdamW with weight decay of all variables; ours is Keras's under the switch.
 
-    "call" is a tf.function that takes the same gradients and variables and does nothing. The floor reads and writes
+    "call" is a tf.function that captures the same gradients and variables and does nothing. The floor reads and writes
     weights and moments, and reads gradients, once. "torch" is the CPU's default, a loop over the variables.
     """
     options = {"weight_decay": 0.01, "eps": 1e-7}
