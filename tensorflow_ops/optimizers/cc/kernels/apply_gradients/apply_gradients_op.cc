@@ -17,27 +17,16 @@ using ::tensorflow::Tensor;
 using ::tensorflow::Var;
 using ::tensorflow::core::RefCountPtr;
 
-constexpr std::pair<const char*, Optimizer> kOptimizers[] = {
-    {"sgd", Optimizer::kSgd},
-    {"momentum", Optimizer::kMomentum},
-    {"nesterov", Optimizer::kNesterov},
-    {"adam", Optimizer::kAdam},
-    {"amsgrad", Optimizer::kAmsgrad},
-    {"rmsprop", Optimizer::kRmsprop},
-    {"rmsprop_momentum", Optimizer::kRmspropMomentum},
-    {"rmsprop_centered", Optimizer::kRmspropCentered},
-    {"rmsprop_centered_momentum", Optimizer::kRmspropCenteredMomentum},
-    {"adagrad", Optimizer::kAdagrad},
-    {"adamax", Optimizer::kAdamax},
-    {"nadam", Optimizer::kNadam},
-    {"lion", Optimizer::kLion}};
-
 template <typename Device, typename T>
 class ApplyGradientsOp : public OpKernel {
  public:
   explicit ApplyGradientsOp(OpKernelConstruction* ctx) : OpKernel(ctx) {
     int num_slots;
-    OP_REQUIRES_OK(ctx, ReadEnum(ctx, "optimizer", kOptimizers, &optimizer_));
+    std::string name;
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("optimizer", &name));
+    for (int i = 0; i < kNumOptimizers; ++i) {
+      if (name == kOptimizers[i].name) optimizer_ = static_cast<Optimizer>(i);
+    }
     OP_REQUIRES_OK(ctx, ctx->GetAttr("N", &num_variables_));
     OP_REQUIRES_OK(ctx, ctx->GetAttr("M", &num_slots));
     OP_REQUIRES_OK(ctx, ctx->GetAttr("K", &num_of_rows_));
@@ -185,7 +174,7 @@ class ApplyGradientsOp : public OpKernel {
     return absl::OkStatus();
   }
 
-  Optimizer optimizer_;
+  Optimizer optimizer_ = Optimizer::kSgd;
   int num_variables_, num_of_rows_;
   std::vector<bool> decays_;
   bool lazy_;

@@ -18,21 +18,15 @@ namespace {
 using testing::GpuVector;
 using testing::ThreadedCpu;
 
-constexpr Optimizer kAll[] = {Optimizer::kSgd,
-                              Optimizer::kMomentum,
-                              Optimizer::kNesterov,
-                              Optimizer::kAdam,
-                              Optimizer::kAmsgrad,
-                              Optimizer::kRmsprop,
-                              Optimizer::kRmspropMomentum,
-                              Optimizer::kRmspropCentered,
-                              Optimizer::kRmspropCenteredMomentum,
-                              Optimizer::kAdagrad,
-                              Optimizer::kAdamax,
-                              Optimizer::kNadam,
-                              Optimizer::kLion};
+std::vector<Optimizer> All() {
+  std::vector<Optimizer> all;
+  for (int i = 0; i < kNumOptimizers; ++i) {
+    all.push_back(static_cast<Optimizer>(i));
+  }
+  return all;
+}
 
-// A variable, its slots and its gradient. Rows of 0 columns are of one number.
+// A variable, its slots and its gradient.
 template <typename T>
 struct Variable {
   Variable(int64_t rows, int64_t width, std::vector<int64_t> with_gradient,
@@ -140,7 +134,7 @@ void ExpectClose(const std::vector<double>& a, const std::vector<double>& b,
 template <typename T, typename Device>
 void CheckAgainstOneThread(const std::vector<Device>& devices,
                            double relative) {
-  for (const Optimizer optimizer : kAll) {
+  for (const Optimizer optimizer : All()) {
     for (const bool lazy : {false, true}) {
       std::deque<Variable<T>> variables;
       FillVariables(true, &variables);
@@ -181,7 +175,7 @@ TFO_CUDA_TEST(ApplyGradients, CudaAgreesWithCpu) {
 TFO_TEST(ApplyGradients, RowsAreSums) {
   const std::vector<int64_t> ids = {3, 3, 7, 0, 39, 3};
   const int64_t rows = 40, width = 600;
-  for (const Optimizer optimizer : kAll) {
+  for (const Optimizer optimizer : All()) {
     for (const bool lazy : {false, true}) {
       std::deque<Variable<double>> of_rows, dense;
       of_rows.emplace_back(rows, width, ids, true, true, 4);
@@ -221,7 +215,7 @@ TFO_CUDA_TEST(ApplyGradients, CudaIgnoresRowsOutside) {
 }
 
 TFO_TEST(ApplyGradients, KeepsNan) {
-  for (const Optimizer optimizer : kAll) {
+  for (const Optimizer optimizer : All()) {
     std::deque<Variable<float>> variables;
     variables.emplace_back(100, 1, std::vector<int64_t>(), false, true, 1);
     variables[0].gradient[50] = NAN;
