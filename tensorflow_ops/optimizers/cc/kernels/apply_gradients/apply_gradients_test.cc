@@ -107,10 +107,12 @@ std::vector<double> Run(const Device& device, Optimizer optimizer, bool lazy,
 // more than a block's numbers; rows without, with and with equal ids.
 template <typename T>
 void FillVariables(bool in_place, std::deque<Variable<T>>* variables) {
-  const std::vector<int64_t> none, some = {3, 3, 7, 0, 39, 3}, last = {39};
+  const std::vector<int64_t> none, some = {3, 3, 7, 0, 39, 3, 0}, last = {39};
+  std::vector<int64_t> all(40);
+  for (int i = 0; i < 40; ++i) all[i] = i * 7 % 40;
   variables->clear();
   uint32_t seed = 0;
-  for (const auto& ids : {some, none, last}) {
+  for (const auto& ids : {some, none, last, all}) {
     variables->emplace_back(40, 5, ids, true, in_place, ++seed);
     variables->emplace_back(40, 70, ids, true, in_place, ++seed);
   }
@@ -216,11 +218,17 @@ TFO_CUDA_TEST(ApplyGradients, CudaIgnoresRowsOutside) {
 
 TFO_TEST(ApplyGradients, KeepsNan) {
   for (const Optimizer optimizer : All()) {
-    std::deque<Variable<float>> variables;
-    variables.emplace_back(100, 1, std::vector<int64_t>(), false, true, 1);
-    variables[0].gradient[50] = NAN;
-    const auto found = Run(ThreadedCpu(1), optimizer, false, variables);
-    for (int i = 0; i < 100; ++i) TFO_EXPECT_EQ(std::isnan(found[i]), i == 50);
+    for (int from = 0; from <= NumSlots(optimizer); ++from) {
+      std::deque<Variable<float>> variables;
+      variables.emplace_back(100, 1, std::vector<int64_t>(), false, true, 1);
+      auto& source =
+          from == 0 ? variables[0].gradient : variables[0].after[from];
+      source[50] = NAN;
+      const auto found = Run(ThreadedCpu(1), optimizer, false, variables);
+      for (int i = 0; i < 100; ++i) {
+        TFO_EXPECT_EQ(std::isnan(found[i]), i == 50);
+      }
+    }
   }
 }
 
