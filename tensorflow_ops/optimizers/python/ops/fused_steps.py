@@ -106,7 +106,8 @@ def _native(variable: Any) -> Any:
 
 
 def _is_ours_or_keras(method: Any) -> bool:
-    return getattr(method, "__module__", "").startswith(("keras.src.", "tensorflow_ops."))
+    # A mock's module is None.
+    return str(getattr(method, "__module__", None)).startswith(("keras.src.", "tensorflow_ops."))
 
 
 def _summed(gradient: Gradient) -> Gradient:
