@@ -119,6 +119,13 @@ def _summed(gradient: Gradient) -> Gradient:
     return tf.IndexedSlices(values, rows, gradient.dense_shape)
 
 
+def _scaled(gradient: Gradient, scale: tf.Tensor) -> Gradient:
+    """Multiplies a gradient; Keras makes those of rows dense."""
+    if isinstance(gradient, tf.IndexedSlices):
+        return tf.IndexedSlices(_scaled(gradient.values, scale), gradient.indices, gradient.dense_shape)
+    return gradient * tf.cast(scale, gradient.dtype)
+
+
 def misfit(optimizer: Any, variables: Sequence[Any]) -> str | None:
     """Returns why the op cannot make the step of an optimizer; None if it can."""
     if library.is_compiled_by_xla():
@@ -161,13 +168,16 @@ class FusedSteps:
         limit = optimizer.global_clipnorm
         if limit or optimizer.clipnorm or optimizer.clipvalue:
             gradients = [_summed(gradient) for gradient in gradients]
-        if optimizer.clipnorm or not limit or limit <= 0 or tf.distribute.has_strategy():
+        if optimizer.clipnorm or not limit or limit <= 0:
             return optimizer._clip_gradients(gradients)
         # The op multiplies by Keras's factor.
         values = [g.values if isinstance(g, tf.IndexedSlices) else g for g in gradients]
         wide = [tf.cast(x, tf.float32) if x.dtype.size == 2 else x for x in values]
         norm = tf.sqrt(2 * tf.add_n([tf.cast(tf.nn.l2_loss(x), wide[0].dtype) for x in wide]))
-        self._scale = limit * tf.minimum(1 / norm, 1 / limit) + (norm - norm)
+        scale = limit * tf.minimum(1 / norm, 1 / limit) + (norm - norm)
+        if tf.distribute.has_strategy():  # each replica has a scale of its own
+            return [_scaled(gradient, scale) for gradient in gradients]
+        self._scale = scale
         return gradients
 
     def _apply_weight_decay(self, variables: list[Any]) -> None:

@@ -24,7 +24,8 @@ class LazyAdam(keras.optimizers.Adam):
         super().update_step(tf.convert_to_tensor(gradient), variable, learning_rate)
         if not isinstance(gradient, tf.IndexedSlices):
             return
-        rows = tf.scatter_nd(gradient.indices[:, None], tf.ones_like(gradient.indices), tf.shape(variable)[:1])
+        ids = gradient.indices
+        rows = tf.scatter_nd(ids[:, None], tf.ones_like(ids), tf.shape(variable, ids.dtype)[:1])
         has_gradient = tf.reshape(rows > 0, [-1] + [1] * (len(variable.shape) - 1))
         for x, old in zip(changed, before, strict=True):
             x.assign(tf.where(has_gradient, x, old))
