@@ -10,6 +10,10 @@ from tensorflow_ops.optimizers.python.ops import fused_steps
 
 @keras.saving.register_keras_serializable(package="tensorflow_ops")
 class LazyAdam(keras.optimizers.Adam):
+    def _clip_gradients(self, grads: list[Any]) -> list[Any]:
+        grads, scale = fused_steps.clipped(self, grads)
+        return grads if scale is None else [fused_steps.scaled(gradient, scale) for gradient in grads]
+
     def _apply_weight_decay(self, variables: list[Any]) -> None:
         """Leaves the decay to update_step, which knows the rows."""
 
