@@ -4,7 +4,8 @@
 # tensorflow_ops.demo, which writes demo.png to the repository's root.
 #
 # Usage: tools/demo.sh [--steps=10] [detection | image_classifier | seq2seq | spatial_transformer |
-#                       optical_flow | tagger | digit_lines | language_model | several_machines | basics]...
+#                       optical_flow | tagger | digit_lines | language_model | recommender | several_machines |
+#                       basics]...
 #
 # With names, runs the programs of these folders of examples/ instead, which train for a
 # minute or two and write to build/NAME, and then the folders' tests. With --steps=10, the
@@ -25,6 +26,7 @@ declare -A writes=(
   [tagger]=seasons.png
   [digit_lines]='digit_lines.png reader/saved_model.pb'
   [language_model]='lengths.png writer/saved_model.pb'
+  [recommender]='recommender.keras films.txt'
   [several_machines]=""
   [basics]=""
 )

@@ -40,16 +40,18 @@ _LEFT_OUT = {
     "layers.compare_fused": "runs models",
     "layers.fused_ops": "counts calls",
     "layers.use_fused_ops": "changes Keras",
+    "optimizers": "Keras checks their arguments",
     "seq2seq.KeyValueCache": "is a state: its methods call functions of tfo.nn",
 }
 
 
 def raw_ops():
-    """Returns the OpDef and Python function of each op in the shared object, by name."""
+    """Returns the OpDef and Python function of each op in the shared object, but those of variables, by name."""
     functions = {n.replace("_", ""): f for n, f in vars(ops).items() if inspect.isfunction(f)}
     all_ops = op_def_pb2.OpList.FromString(pywrap_tf_session.TF_GetBuffer(pywrap_tf_session.TF_GetAllOpList()))
     names = [op.name for op in all_ops.op if op.name.startswith("TensorflowOps>")]
-    return {n: (op_def_registry.get(n), functions[n.replace(">", "").lower()]) for n in names}
+    found = {n: (op_def_registry.get(n), functions[n.replace(">", "").lower()]) for n in names}
+    return {n: op for n, op in found.items() if all(arg.type != tf.resource for arg in op[0].input_arg)}
 
 
 def public():

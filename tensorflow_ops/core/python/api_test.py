@@ -36,10 +36,10 @@ def _public_names():
 
 
 def _is_function(path):
-    """Returns whether a public name is a function, a layer, a loss or a metric."""
+    """Returns whether a public name is a function, a layer, a loss, a metric or an optimizer."""
     member = _public(path)
     is_keras = isinstance(member, type) and issubclass(
-        member, keras.layers.Layer | keras.losses.Loss | keras.metrics.Metric
+        member, keras.layers.Layer | keras.losses.Loss | keras.metrics.Metric | keras.optimizers.Optimizer
     )
     return isinstance(member, types.FunctionType) or is_keras
 

@@ -13,7 +13,7 @@ import tensorflow_ops as tfo
 _RNG = np.random.default_rng(0)
 _IMAGES = _RNG.normal(1, 2, size=[16, 65, 16, 8]).astype(np.float32)
 _LABELS = _RNG.integers(0, 5, [16])
-_ROWS = "batch_normalization", "conv", "sparse_categorical_crossentropy"
+_ROWS = "batch_normalization", "conv", "optimizers", "sparse_categorical_crossentropy"
 
 
 def _model():

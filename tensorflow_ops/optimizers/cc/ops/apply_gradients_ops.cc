@@ -2,12 +2,21 @@
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/shape_inference.h"
 #include "tensorflow_ops/core/cc/glue/op_util.h"
+#include "tensorflow_ops/optimizers/cc/kernels/apply_gradients/apply_gradients.h"
 
 namespace tfo {
 namespace {
 
 using ::tensorflow::shape_inference::InferenceContext;
 using ::tensorflow::shape_inference::ShapeHandle;
+
+std::string OptimizerAttr() {
+  std::string names;
+  for (const OptimizerTraits& optimizer : kOptimizers) {
+    absl::StrAppend(&names, names.empty() ? "'" : ", '", optimizer.name, "'");
+  }
+  return absl::StrCat("optimizer: {", names, "}");
+}
 
 absl::Status ApplyGradientsShape(InferenceContext* c) {
   std::vector<ShapeHandle> gradients, ids, scalars;
@@ -50,10 +59,7 @@ REGISTER_OP("TensorflowOps>ApplyGradients")
     .Attr("K: int >= 0")
     .Attr("T: {half, bfloat16, float, double}")
     .Attr("Tvalue: {float, double}")
-    .Attr(
-        "optimizer: {'sgd', 'momentum', 'nesterov', 'adam', 'amsgrad', "
-        "'rmsprop', 'rmsprop_momentum', 'rmsprop_centered', "
-        "'rmsprop_centered_momentum', 'adagrad', 'adamax', 'nadam', 'lion'}")
+    .Attr(tfo::OptimizerAttr())
     .Attr("decays: list(bool)")
     .Attr("lazy: bool = false")
     .SetIsStateful()

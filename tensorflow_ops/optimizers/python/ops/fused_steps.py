@@ -15,7 +15,7 @@ Formula = tuple[str, list[Any], list[Any]]
 
 _DTYPES = (tf.float16, tf.bfloat16, tf.float32, tf.float64)
 _STRATEGIES = (tf.distribute.MirroredStrategy, tf.distribute.OneDeviceStrategy)
-# What a step replaces or calls, beside update_step.
+# What a step replaces or calls.
 _METHODS = (
     "_all_reduce_sum_gradients",
     "_apply_weight_decay",
@@ -26,6 +26,7 @@ _METHODS = (
     "assign",
     "assign_add",
     "assign_sub",
+    "update_step",
 )
 
 
@@ -89,15 +90,14 @@ def _lion(optimizer: Any, number: Callable[[Any], tf.Tensor], step: tf.Tensor, r
     return "lion", [optimizer._momentums], [beta_1, 1 - beta_1, beta_2, 1 - beta_2]
 
 
-# By update_step, which subclasses inherit or replace.
-FORMULAS: dict[Any, Callable[..., Formula]] = {
-    keras.optimizers.Adam.update_step: _adam,
-    keras.optimizers.SGD.update_step: _sgd,
-    keras.optimizers.RMSprop.update_step: _rmsprop,
-    keras.optimizers.Adagrad.update_step: _adagrad,
-    keras.optimizers.Adamax.update_step: _adamax,
-    keras.optimizers.Nadam.update_step: _nadam,
-    keras.optimizers.Lion.update_step: _lion,
+FORMULAS: dict[type, Callable[..., Formula]] = {
+    keras.optimizers.Adam: _adam,
+    keras.optimizers.SGD: _sgd,
+    keras.optimizers.RMSprop: _rmsprop,
+    keras.optimizers.Adagrad: _adagrad,
+    keras.optimizers.Adamax: _adamax,
+    keras.optimizers.Nadam: _nadam,
+    keras.optimizers.Lion: _lion,
 }
 
 
@@ -105,9 +105,9 @@ def _native(variable: Any) -> Any:
     return variable.value if isinstance(variable, keras.Variable) else variable
 
 
-def _is_ours_or_keras(method: Any) -> bool:
-    # A mock's module is None.
-    return str(getattr(method, "__module__", None)).startswith(("keras.src.", "tensorflow_ops."))
+def _known_class(optimizer: Any) -> type | None:
+    """Returns the class of an optimizer, or of its bases, whose formula is known."""
+    return next((kind for kind in type(optimizer).__mro__ if kind in FORMULAS), None)
 
 
 def _summed(gradient: Gradient) -> Gradient:
@@ -143,9 +143,11 @@ def misfit(optimizer: Any, variables: Sequence[Any]) -> str | None:
     """Returns why the op cannot make the step of an optimizer; None if it can."""
     if library.is_compiled_by_xla():
         return "XLA"
-    if getattr(optimizer.update_step, "__func__", None) not in FORMULAS:
-        return "another update_step"
-    if not all(_is_ours_or_keras(getattr(optimizer, name)) for name in _METHODS):
+    known = _known_class(optimizer)
+    if known is None:
+        return "another optimizer"
+    # An instance may have a method of its own, such as a mock.
+    if any(getattr(getattr(optimizer, name), "__func__", None) is not getattr(known, name) for name in _METHODS):
         return "a subclass"
     strategy = optimizer._distribution_strategy
     if tf.distribute.has_strategy() and not isinstance(strategy, _STRATEGIES):
@@ -226,7 +228,7 @@ class FusedSteps:
             return tf.constant(value, wide) if isinstance(value, int | float) else tf.cast(_native(value), wide)
 
         rate, step = number(learning_rate), tf.cast(optimizer.iterations + 1, wide)
-        name, slots, scalars = FORMULAS[optimizer.update_step.__func__](optimizer, number, step, rate)
+        name, slots, scalars = FORMULAS[_known_class(optimizer)](optimizer, number, step, rate)
         decay = optimizer.weight_decay
         has_decay = decay is not None
         index = optimizer._get_variable_index

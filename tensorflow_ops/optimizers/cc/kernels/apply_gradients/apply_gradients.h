@@ -3,14 +3,14 @@
 #define TENSORFLOW_OPS_OPTIMIZERS_CC_KERNELS_APPLY_GRADIENTS_APPLY_GRADIENTS_H_
 
 #include <cstdint>
-#include <utility>
+#include <type_traits>
 
 #include "tensorflow_ops/core/cc/device.h"
 #include "tensorflow_ops/core/cc/float16.h"
 
 namespace tfo {
 
-// optimizer_formulas.h has their formulas, slots and scalars.
+// optimizer_formulas.h has their formulas.
 enum class Optimizer {
   kSgd,
   kMomentum,
@@ -27,79 +27,44 @@ enum class Optimizer {
   kLion
 };
 
+struct OptimizerTraits {
+  const char* name;  // the op's attr
+  int slots;         // numbers that it keeps for each of a variable
+  int scalars;       // see ApplyGradientsArgs
+};
+inline constexpr OptimizerTraits kOptimizers[] = {
+    {"sgd", 0, 3},
+    {"momentum", 1, 4},
+    {"nesterov", 1, 4},
+    {"adam", 2, 7},
+    {"amsgrad", 3, 7},
+    {"rmsprop", 1, 6},
+    {"rmsprop_momentum", 2, 7},
+    {"rmsprop_centered", 2, 6},
+    {"rmsprop_centered_momentum", 3, 7},
+    {"adagrad", 1, 4},
+    {"adamax", 2, 7},
+    {"nadam", 2, 11},
+    {"lion", 1, 7},
+};
+constexpr int kNumOptimizers = sizeof(kOptimizers) / sizeof(kOptimizers[0]);
+inline constexpr int kMaxSlots = 3, kMaxScalars = 11;
+
+constexpr int NumSlots(Optimizer optimizer) {
+  return kOptimizers[static_cast<int>(optimizer)].slots;
+}
+constexpr int NumScalars(Optimizer optimizer) {
+  return kOptimizers[static_cast<int>(optimizer)].scalars;
+}
+
 // Calls run(constant) with the optimizer as an integral_constant.
-template <typename Run>
-auto WithOptimizer(Optimizer optimizer, const Run& run) {
-#define TFO_CASE(name)     \
-  case Optimizer::name:    \
-    return run(std::integral_constant<Optimizer, Optimizer::name>())
-  switch (optimizer) {
-    TFO_CASE(kSgd);
-    TFO_CASE(kMomentum);
-    TFO_CASE(kNesterov);
-    TFO_CASE(kAdam);
-    TFO_CASE(kAmsgrad);
-    TFO_CASE(kRmsprop);
-    TFO_CASE(kRmspropMomentum);
-    TFO_CASE(kRmspropCentered);
-    TFO_CASE(kRmspropCenteredMomentum);
-    TFO_CASE(kAdagrad);
-    TFO_CASE(kAdamax);
-    TFO_CASE(kNadam);
-    default:
-      TFO_CASE(kLion);
+template <int kNumber = 0, typename Run>
+Error WithOptimizer(Optimizer optimizer, const Run& run) {
+  constexpr auto kThis = static_cast<Optimizer>(kNumber);
+  if constexpr (kNumber + 1 < kNumOptimizers) {
+    if (optimizer != kThis) return WithOptimizer<kNumber + 1>(optimizer, run);
   }
-#undef TFO_CASE
-}
-
-constexpr bool IsCentered(Optimizer o) {
-  return o == Optimizer::kRmspropCentered ||
-         o == Optimizer::kRmspropCenteredMomentum;
-}
-constexpr bool HasMomentum(Optimizer o) {
-  return o == Optimizer::kRmspropMomentum ||
-         o == Optimizer::kRmspropCenteredMomentum;
-}
-
-// The numbers that an optimizer keeps for each of a variable.
-inline constexpr int kMaxSlots = 3;
-constexpr int NumSlots(Optimizer o) {
-  switch (o) {
-    case Optimizer::kSgd:
-      return 0;
-    case Optimizer::kAdam:
-    case Optimizer::kAdamax:
-    case Optimizer::kNadam:
-    case Optimizer::kRmspropMomentum:
-    case Optimizer::kRmspropCentered:
-      return 2;
-    case Optimizer::kAmsgrad:
-    case Optimizer::kRmspropCenteredMomentum:
-      return 3;
-    default:
-      return 1;
-  }
-}
-
-// The learning rate, weight decay, a factor of the gradients, and those of the
-// formula.
-inline constexpr int kMaxScalars = 11;
-constexpr int NumScalars(Optimizer o) {
-  switch (o) {
-    case Optimizer::kSgd:
-      return 3;
-    case Optimizer::kMomentum:
-    case Optimizer::kNesterov:
-    case Optimizer::kAdagrad:
-      return 4;
-    case Optimizer::kRmsprop:
-    case Optimizer::kRmspropCentered:
-      return 6;
-    case Optimizer::kNadam:
-      return 11;
-    default:
-      return 7;
-  }
+  return run(std::integral_constant<Optimizer, kThis>());
 }
 
 template <typename T>
@@ -130,7 +95,9 @@ struct ApplyGradientsArgs {
   bool lazy;  // rows without a gradient stay, as do their slots
   int64_t num_variables;
   const VariableStep<T>* variables;  // in host memory
-  const Accumulator<T>* scalars;     // [NumScalars(optimizer)]
+  // The learning rate, the weight decay, a factor of the gradients, and those
+  // of the formula.
+  const Accumulator<T>* scalars;
 
   // Do rows without a gradient stay? A gradient of 0 changes nothing for some.
   bool KeepsOtherRows(const VariableStep<T>& variable) const {

@@ -142,9 +142,9 @@ Error EnqueueRows(const Gpu& gpu, const ApplyGradientsArgs<T>& args,
   Error error = EnqueueZeros(gpu, scratch.has_gradient, scratch.rows);
   if (error != nullptr) return error;
   if (a.num_ids > 0) {
-    error = Launch(gpu, GridSize(DivideUp(scratch.num_items, kThreads)),
-                   kThreads, MakeItems<T>, a, scratch.items, scratch.num_items,
-                   scratch.rows);
+    error =
+        Launch(gpu, GridSize(DivideUp(scratch.num_items, kThreads)), kThreads,
+               MakeItems<T>, a, scratch.items, scratch.num_items, scratch.rows);
     if (error != nullptr) return error;
     error = SortOnGpu<Before>(gpu, scratch.items, scratch.num_items);
     if (error != nullptr) return error;

@@ -17,34 +17,23 @@ using ::tensorflow::Tensor;
 using ::tensorflow::Var;
 using ::tensorflow::core::RefCountPtr;
 
-constexpr std::pair<const char*, Optimizer> kOptimizers[] = {
-    {"sgd", Optimizer::kSgd},
-    {"momentum", Optimizer::kMomentum},
-    {"nesterov", Optimizer::kNesterov},
-    {"adam", Optimizer::kAdam},
-    {"amsgrad", Optimizer::kAmsgrad},
-    {"rmsprop", Optimizer::kRmsprop},
-    {"rmsprop_momentum", Optimizer::kRmspropMomentum},
-    {"rmsprop_centered", Optimizer::kRmspropCentered},
-    {"rmsprop_centered_momentum", Optimizer::kRmspropCenteredMomentum},
-    {"adagrad", Optimizer::kAdagrad},
-    {"adamax", Optimizer::kAdamax},
-    {"nadam", Optimizer::kNadam},
-    {"lion", Optimizer::kLion}};
-
 template <typename Device, typename T>
 class ApplyGradientsOp : public OpKernel {
  public:
   explicit ApplyGradientsOp(OpKernelConstruction* ctx) : OpKernel(ctx) {
     int num_slots;
-    OP_REQUIRES_OK(ctx, ReadEnum(ctx, "optimizer", kOptimizers, &optimizer_));
+    std::string name;
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("optimizer", &name));
+    for (int i = 0; i < kNumOptimizers; ++i) {
+      if (name == kOptimizers[i].name) optimizer_ = static_cast<Optimizer>(i);
+    }
     OP_REQUIRES_OK(ctx, ctx->GetAttr("N", &num_variables_));
     OP_REQUIRES_OK(ctx, ctx->GetAttr("M", &num_slots));
     OP_REQUIRES_OK(ctx, ctx->GetAttr("K", &num_of_rows_));
     OP_REQUIRES_OK(ctx, ctx->GetAttr("decays", &decays_));
     OP_REQUIRES_OK(ctx, ctx->GetAttr("lazy", &lazy_));
-    OP_REQUIRES_OK(
-        ctx, CheckValueType(ctx, DataTypeOf<Accumulator<T>>::kValue));
+    OP_REQUIRES_OK(ctx,
+                   CheckValueType(ctx, DataTypeOf<Accumulator<T>>::kValue));
     const int expected = num_variables_ * NumSlots(optimizer_);
     OP_REQUIRES(ctx, num_slots == expected,
                 absl::InvalidArgumentError(absl::StrCat(
@@ -109,9 +98,9 @@ class ApplyGradientsOp : public OpKernel {
           attributes.set_gpu_compatible(true);
           attributes.set_nic_compatible(true);
           Tensor fresh;
-          OP_REQUIRES_OK(ctx,
-                         ctx->allocate_temp(tensor->dtype(), tensor->shape(),
-                                            &fresh, attributes));
+          OP_REQUIRES_OK(
+              ctx, ctx->allocate_temp(tensor->dtype(), tensor->shape(), &fresh,
+                                      attributes));
           *tensor = fresh;
         }
         step.after[k] = Data<T>(tensor);
@@ -120,14 +109,12 @@ class ApplyGradientsOp : public OpKernel {
     const ApplyGradientsArgs<T> args{optimizer_, lazy_, num_variables_,
                                      steps.data(),
                                      Data<Accumulator<T>>(scalars)};
-    OP_REQUIRES_OK(ctx, RunWithScratch<Device>(
-                            ctx,
-                            [&](const Gpu&) {
-                              return ApplyGradientsScratch(args);
-                            },
-                            [&](const Device& device) {
-                              return ApplyGradients(device, args);
-                            }));
+    OP_REQUIRES_OK(
+        ctx, RunWithScratch<Device>(
+                 ctx, [&](const Gpu&) { return ApplyGradientsScratch(args); },
+                 [&](const Device& device) {
+                   return ApplyGradients(device, args);
+                 }));
   }
 
  private:
@@ -150,7 +137,8 @@ class ApplyGradientsOp : public OpKernel {
       if (tensor.dtype() != DataTypeOf<T>::kValue) {
         return absl::InvalidArgumentError(absl::StrCat(
             name, " is ", ::tensorflow::DataTypeString(tensor.dtype()),
-            ", expected ", ::tensorflow::DataTypeString(DataTypeOf<T>::kValue)));
+            ", expected ",
+            ::tensorflow::DataTypeString(DataTypeOf<T>::kValue)));
       }
       if (tensor.shape() != shape) {
         return absl::InvalidArgumentError(
@@ -186,14 +174,14 @@ class ApplyGradientsOp : public OpKernel {
     return absl::OkStatus();
   }
 
-  Optimizer optimizer_;
+  Optimizer optimizer_ = Optimizer::kSgd;
   int num_variables_, num_of_rows_;
   std::vector<bool> decays_;
   bool lazy_;
 };
 
 TFO_REGISTER_KERNELS("ApplyGradients", ApplyGradientsOp,
-                         .HostMemory("variables").HostMemory("slots"));
+                     .HostMemory("variables").HostMemory("slots"));
 
 }  // namespace
 }  // namespace tfo

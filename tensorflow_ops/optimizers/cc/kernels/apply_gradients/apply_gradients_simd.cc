@@ -128,7 +128,7 @@ void UpdateRows(const ApplyGradientsArgs<T>& args, const VariableStep<T>& a,
 }
 
 template <Optimizer kOptimizer, typename T>
-void Run(const Cpu& cpu, const ApplyGradientsArgs<T>& args) {
+Error Run(const Cpu& cpu, const ApplyGradientsArgs<T>& args) {
   constexpr int kSlots = NumSlots(kOptimizer);
   std::vector<SortedRows<T>> sorted;
   // The work of each variable: numbers, or numbers of rows that have gradients.
@@ -184,15 +184,16 @@ void Run(const Cpu& cpu, const ApplyGradientsArgs<T>& args) {
       }
     }
   });
+  return nullptr;
 }
 
 }  // namespace
 
 template <typename T>
 Error ApplyGradients(const Cpu& cpu, const ApplyGradientsArgs<T>& args) {
-  WithOptimizer(args.optimizer,
-                [&](auto k) { Run<decltype(k)::value>(cpu, args); });
-  return nullptr;
+  return WithOptimizer(args.optimizer, [&](auto k) {
+    return Run<decltype(k)::value>(cpu, args);
+  });
 }
 
 }  // namespace TFO_CPU_NAMESPACE

@@ -68,16 +68,20 @@ TFO_FORMULA void StepOf(const V (&p)[kMaxScalars], V g, V& w,
     w -= rate * Sign(s[0] * beta_1 + g * g_part);
     s[0] = s[0] * beta_2 + g * m_part;
   } else {  // RMSprop
+    constexpr bool kIsCentered =
+        kOptimizer == Optimizer::kRmspropCentered ||
+        kOptimizer == Optimizer::kRmspropCenteredMomentum;
+    constexpr bool kHasMomentum = NumSlots(kOptimizer) > 1 + kIsCentered;
     const V rho = p[3], part = p[4], epsilon = p[5];
     s[0] = rho * s[0] + part * (g * g);
     V v = s[0];
-    if constexpr (IsCentered(kOptimizer)) {
+    if constexpr (kIsCentered) {
       V& mean = s[NumSlots(kOptimizer) - 1];
       mean = rho * mean + part * g;
       v = s[0] - mean * mean;
     }
     V change = (rate * g) / SquareRoot(v + epsilon);
-    if constexpr (HasMomentum(kOptimizer)) {
+    if constexpr (kHasMomentum) {
       const V momentum = p[6];
       change = s[1] = momentum * s[1] + change;
     }
