@@ -100,7 +100,7 @@ def public_names(package: pathlib.Path) -> dict[str, list[Name]]:
     def name_of(file, module, name):
         there, inner = resolve(file, name)
         node = definition(there, inner)
-        is_result = isinstance(node, ast.ClassDef) and module not in ("layers", "losses", "metrics")
+        is_result = isinstance(node, ast.ClassDef) and module not in ("layers", "losses", "metrics", "optimizers")
         return Name(".".join(filter(None, ("tfo", module, name))), there, inner, node, is_result)
 
     top = package / "__init__.py"

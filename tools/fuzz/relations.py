@@ -394,6 +394,54 @@ def _batch_normalization(rng):
     return calls.gradient(call), {"x": 3 * _normal(rng, *sizes) + 2}
 
 
+# Options that float32 has exactly, since Keras rounds those of float64 variables to it.
+_OPTIMIZERS = {
+    "Adam": {"beta_1": [0.5, 0.75], "beta_2": [0.875], "amsgrad": [False, True], "epsilon": [2**-10]},
+    "SGD": {"momentum": [0.0, 0.5], "nesterov": [False, True]},
+    "RMSprop": {"rho": [0.5, 0.875], "momentum": [0.0, 0.5], "centered": [False, True], "epsilon": [2**-10]},
+    "Adagrad": {"initial_accumulator_value": [0.5], "epsilon": [2**-10]},
+    "Adamax": {"beta_1": [0.5, 0.75], "beta_2": [0.875], "epsilon": [2**-10]},
+    "Nadam": {"beta_1": [0.5, 0.75], "beta_2": [0.875], "epsilon": [2**-10]},
+    "Lion": {"beta_1": [0.5, 0.75], "beta_2": [0.875]},
+}
+
+
+def _optimizer(rng):
+    def chosen(options):
+        return {name: values[rng.integers(len(values))] for name, values in options.items()}
+
+    name = str(rng.choice(sorted(_OPTIMIZERS)))
+    options = chosen(_OPTIMIZERS[name] | {"weight_decay": [None, 0.125], "learning_rate": [0.25]})
+    options |= chosen({str(rng.choice(["clipnorm", "global_clipnorm", "clipvalue"])): [None, 0.5]})
+    options |= chosen({str(rng.choice(["use_ema", "gradient_accumulation_steps"])): [None, 2]})
+    optimizer = inner = getattr(keras.optimizers, name)(**options)
+    if rng.random() < 0.3:
+        optimizer = keras.optimizers.LossScaleOptimizer(inner, initial_scale=4.0)
+    dtype = str(rng.choice(["float32", "float64"]))
+    rows, width = (int(n) for n in rng.integers(1, 9, size=2))
+    table, *others = (
+        keras.Variable(rng.normal(size=shape), dtype=dtype)
+        for shape in ([rows, width], rng.integers(1, 70, size=rng.integers(3)), [])
+    )
+    optimizer.build([table, *others])
+    changed = [table, *others, *optimizer.variables, *([inner._u_product] if name == "Nadam" else [])]
+    start = [v.numpy() for v in changed]
+    ids = rng.permutation(rows)[: rng.integers(rows + 1)]  # unique: docs/keras.md
+    inputs = {"ids": tf.constant(ids), "values": tf.constant(rng.normal(size=[len(ids), width]), dtype)}
+    inputs |= {f"dense{i}": tf.constant(rng.normal(size=v.shape), dtype) for i, v in enumerate(others)}
+
+    def call(ids, values, **dense):
+        for variable, value in zip(changed, start, strict=True):
+            variable.assign(value)
+        for _ in range(3):
+            optimizer.apply(
+                [tf.IndexedSlices(values, ids, tf.constant([rows, width])), *dense.values()], [table, *others]
+            )
+        return [v + 0 for v in changed if v.dtype == dtype]
+
+    return call, inputs
+
+
 # Functions of random numbers, which return a call of Keras whose values `use_fused_ops` must not change, and its
 # inputs.
 SWITCHED = {
@@ -407,6 +455,7 @@ SWITCHED = {
     "sparse_categorical_crossentropy": _crossentropy("sparse_categorical_crossentropy"),
     "categorical_crossentropy": _crossentropy("categorical_crossentropy"),
     "batch_normalization": _batch_normalization,
+    "optimizers": _optimizer,
 }
 
 

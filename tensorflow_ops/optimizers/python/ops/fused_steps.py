@@ -119,6 +119,26 @@ def _summed(gradient: Gradient) -> Gradient:
     return tf.IndexedSlices(values, rows, gradient.dense_shape)
 
 
+def scaled(gradient: Gradient, scale: tf.Tensor) -> Gradient:
+    """Multiplies a gradient; Keras makes those of rows dense."""
+    if isinstance(gradient, tf.IndexedSlices):
+        return tf.IndexedSlices(scaled(gradient.values, scale), gradient.indices, gradient.dense_shape)
+    return gradient * tf.cast(scale, gradient.dtype)
+
+
+def clipped(optimizer: Any, gradients: list[Gradient]) -> tuple[list[Gradient], Any]:
+    """Clips gradients, sums of rows, but by their global norm, for which it returns Keras's factor; None without."""
+    limit = optimizer.global_clipnorm
+    if limit or optimizer.clipnorm or optimizer.clipvalue:
+        gradients = [_summed(gradient) for gradient in gradients]
+    if optimizer.clipnorm or not limit or limit <= 0:
+        return keras.optimizers.Optimizer._clip_gradients(optimizer, gradients), None
+    values = [g.values if isinstance(g, tf.IndexedSlices) else g for g in gradients]
+    wide = [tf.cast(x, tf.float32) if x.dtype.size == 2 else x for x in values]
+    norm = tf.sqrt(2 * tf.add_n([tf.cast(tf.nn.l2_loss(x), wide[0].dtype) for x in wide]))
+    return gradients, limit * tf.minimum(1 / norm, 1 / limit) + (norm - norm)
+
+
 def misfit(optimizer: Any, variables: Sequence[Any]) -> str | None:
     """Returns why the op cannot make the step of an optimizer; None if it can."""
     if library.is_compiled_by_xla():
@@ -126,7 +146,8 @@ def misfit(optimizer: Any, variables: Sequence[Any]) -> str | None:
     known = _known_class(optimizer)
     if known is None:
         return "another optimizer"
-    if any(getattr(type(optimizer), name) is not getattr(known, name) for name in _METHODS):
+    # An instance may have a method of its own, such as a mock.
+    if any(getattr(getattr(optimizer, name), "__func__", None) is not getattr(known, name) for name in _METHODS):
         return "a subclass"
     strategy = optimizer._distribution_strategy
     if tf.distribute.has_strategy() and not isinstance(strategy, _STRATEGIES):
@@ -158,17 +179,12 @@ class FusedSteps:
         return getattr(self._optimizer, name)
 
     def _clip_gradients(self, gradients: list[Gradient]) -> list[Gradient]:
-        optimizer = self._optimizer
-        limit = optimizer.global_clipnorm
-        if limit or optimizer.clipnorm or optimizer.clipvalue:
-            gradients = [_summed(gradient) for gradient in gradients]
-        if optimizer.clipnorm or not limit or limit <= 0 or tf.distribute.has_strategy():
-            return optimizer._clip_gradients(gradients)
-        # The op multiplies by Keras's factor.
-        values = [g.values if isinstance(g, tf.IndexedSlices) else g for g in gradients]
-        wide = [tf.cast(x, tf.float32) if x.dtype.size == 2 else x for x in values]
-        norm = tf.sqrt(2 * tf.add_n([tf.cast(tf.nn.l2_loss(x), wide[0].dtype) for x in wide]))
-        self._scale = limit * tf.minimum(1 / norm, 1 / limit) + (norm - norm)
+        gradients, scale = clipped(self._optimizer, gradients)
+        if scale is None:
+            return gradients
+        if tf.distribute.has_strategy():  # each replica has a scale of its own
+            return [scaled(gradient, scale) for gradient in gradients]
+        self._scale = scale
         return gradients
 
     def _apply_weight_decay(self, variables: list[Any]) -> None:

@@ -65,6 +65,10 @@ class LazyAdam(keras.optimizers.Adam):
             raise ValueError("gradient_accumulation_steps makes dense gradients: use keras.optimizers.Adam")
         super().__init__(learning_rate, beta_1, beta_2, epsilon, amsgrad, weight_decay, name=name, **kwargs)
 
+    def _clip_gradients(self, grads: list[Any]) -> list[Any]:
+        grads, scale = fused_steps.clipped(self, grads)
+        return grads if scale is None else [fused_steps.scaled(gradient, scale) for gradient in grads]
+
     def _apply_weight_decay(self, variables: list[Any]) -> None:
         """Leaves the decay to update_step, which knows the rows."""
 
