@@ -3,6 +3,7 @@
 import contextlib
 import os
 import threading
+from unittest import mock
 
 import keras
 import numpy as np
@@ -243,8 +244,9 @@ class OptimizersTest(tf.test.TestCase, parameterized.TestCase):
         compiled = tf.function(lambda optimizer: optimizer.apply([tf.ones([1])], [variable]), jit_compile=True)
         reasons = {
             "another optimizer": [_OF.Adadelta(), _OF.Ftrl()],
-            "a subclass": [Own(), Clipping()],
+            "a subclass": [Own(), Clipping(), _OF.Adam()],
         }
+        reasons["a subclass"][-1].update_step = mock.Mock()
         for reason, optimizers in reasons.items():
             for optimizer in optimizers:
                 with _switch():

@@ -235,7 +235,7 @@ class FusedSteps:
         gradients, ids = [], []
         for _, gradient, _, _ in members:
             if isinstance(gradient, tf.IndexedSlices):
-                ids.append(tf.cast(gradient.indices, tf.int64))
+                ids.append(tf.cast(gradient.indices, tf.int64))  # fits: they are int32 or int64
                 gradient = gradient.values
             gradients.append(tf.cast(gradient, dtype))
         library.ops.tensorflow_ops_apply_gradients(

@@ -4,6 +4,7 @@ import os
 
 import keras
 import numpy as np
+import process_testing
 import tensorflow as tf
 from absl.testing import parameterized
 
@@ -15,12 +16,21 @@ _IDS = [[3, 3, 7, 0, 19, 3], [7], [], [19, 0, 0]]
 _VALUES = [_RNG.normal(size=[len(ids), 5]) for ids in _IDS]
 
 
-def _reference(rate=0.1, beta_1=0.9, beta_2=0.999, epsilon=1e-7, decay=0.0, amsgrad=False):
+def _clipped(gradients, clipnorm=None, clipvalue=None):
+    """Clips the sums of rows."""
+    norm = np.sqrt(sum((gradient**2).sum() for gradient in gradients.values()))
+    factor = 1 if clipnorm is None or norm <= clipnorm else clipnorm / norm
+    limit = np.inf if clipvalue is None else clipvalue
+    return {row: np.clip(gradient * factor, -limit, limit) for row, gradient in gradients.items()}
+
+
+def _reference(rate=0.1, beta_1=0.9, beta_2=0.999, epsilon=1e-7, decay=0.0, amsgrad=False, **clips):
     """Returns the table after a step of each batch, row by row in float64."""
     table, first, second, largest = _TABLE.copy(), *np.zeros([3, *_TABLE.shape])
     for step, (ids, values) in enumerate(zip(_IDS, _VALUES, strict=True), 1):
-        for row in set(ids):
-            gradient = sum(value for i, value in zip(ids, values, strict=True) if i == row)
+        pairs = list(zip(ids, values, strict=True))
+        sums = {row: sum(value for i, value in pairs if i == row) for row in ids}
+        for row, gradient in _clipped(sums, **clips).items():
             table[row] *= 1 - rate * decay
             first[row] = beta_1 * first[row] + (1 - beta_1) * gradient
             second[row] = beta_2 * second[row] + (1 - beta_2) * gradient**2
@@ -42,7 +52,14 @@ class _Composed(tfo.optimizers.LazyAdam):
 class LazyAdamTest(tf.test.TestCase, parameterized.TestCase):
     @parameterized.product(
         kind=[tfo.optimizers.LazyAdam, _Composed],
-        options=[{}, {"weight_decay": 0.1}, {"amsgrad": True, "beta_2": 0.5}],
+        options=[
+            {},
+            {"weight_decay": 0.1},
+            {"amsgrad": True, "beta_2": 0.5},
+            {"clipnorm": 0.5},
+            {"global_clipnorm": 0.5},
+            {"clipvalue": 0.3},
+        ],
         mode=["eager", "function", "unknown sizes", "xla"],
     )
     def test_is_loop_over_rows(self, kind, options, mode):
@@ -60,7 +77,8 @@ class LazyAdamTest(tf.test.TestCase, parameterized.TestCase):
             step = tf.function(step, jit_compile=mode == "xla")
         for ids, values in zip(_IDS, _VALUES, strict=True):
             step(tf.constant(values), tf.constant(ids, tf.int64))
-        options = {{"weight_decay": "decay"}.get(name, name): value for name, value in options.items()}
+        names = {"weight_decay": "decay", "global_clipnorm": "clipnorm"}  # of one variable
+        options = {names.get(name, name): value for name, value in options.items()}
         # Keras's betas and rates are float32.
         self.assertAllClose(table, _reference(**options), 1e-5, 1e-5)
         self.assertAllEqual(table[1], _TABLE[1])
@@ -105,6 +123,39 @@ class LazyAdamTest(tf.test.TestCase, parameterized.TestCase):
             trained.fit(ids, np.ones([2, 1]), verbose=0)
         for one, other in zip(loaded.get_weights(), model.get_weights(), strict=True):
             self.assertAllClose(one, other, 1e-6)
+
+    def test_on_two_replicas(self):
+        process_testing.output(
+            os.path.dirname(__file__),
+            """
+            import tensorflow as tf
+            cpu = tf.config.list_physical_devices("CPU")[0]
+            tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
+            import keras, numpy as np, lazy_adam_test as of
+
+            def table_after(kind):
+                strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+                with strategy.scope():
+                    table = keras.Variable(of._TABLE, dtype="float32")
+                    optimizer = kind(0.1, weight_decay=0.1, global_clipnorm=0.5)
+                    optimizer.build([table])
+
+                def step(ids):
+                    values = tf.ones([3, 5])
+                    optimizer.apply([tf.IndexedSlices(values, tf.constant(ids), tf.constant([20, 5]))], [table])
+
+                for ids in ([3, 3, 7], [0, 19, 3]):
+                    strategy.run(step, [ids])
+                return [x.numpy() for x in strategy.experimental_local_results(table.value)]
+
+            expected = table_after(of._Composed)
+            actual = table_after(of.tfo.optimizers.LazyAdam)
+            np.testing.assert_array_equal(actual[0], actual[1])
+            np.testing.assert_allclose(actual, expected, 1e-6)
+            np.testing.assert_array_equal(actual[0][1], np.float32(of._TABLE[1]))
+            assert (actual[0][3] != np.float32(of._TABLE[3])).all()
+            """,
+        )
 
     def test_under_the_switch(self):
         table = keras.Variable(_TABLE, dtype="float32")
