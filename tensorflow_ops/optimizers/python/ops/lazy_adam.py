@@ -22,14 +22,16 @@ class LazyAdam(keras.optimizers.Adam):
     >>> model.get_weights()[0][:4, 0].round(3)
     array([0. , 0.1, 0.1, 0. ], dtype=float32)
 
-    The gradients of rows are those of `keras.layers.Embedding`, `tf.gather` and
-    `tf.nn.embedding_lookup_sparse`. Those of a row that was looked up several times are summed first.
-    Dense gradients make steps of `keras.optimizers.Adam`: those of other variables, and those of a table with
-    a regularizer. A step of all variables is one op, and the original update within XLA.
+    Gradients of rows are tf.IndexedSlices, as of `keras.layers.Embedding` and `tf.gather`. Those of a row
+    that was looked up several times are summed first. Dense gradients, as of other variables and of tables
+    with a regularizer, make steps of `keras.optimizers.Adam`.
 
-    The bias correction counts all steps, not those of the row. The weight decay, too, changes only rows that
-    have gradients. TensorFlow Addons' class of this name and `torch.optim.SparseAdam` compute the same; they have no
-    weight decay and no `amsgrad`.
+    The bias correction counts all steps, not those of a row. The weight decay, too, changes only rows that
+    have gradients. The page `optimizers` compares TensorFlow Addons' LazyAdam and `torch.optim.SparseAdam`.
+
+    One op updates all variables, but XLA has no kernel for it: there, LazyAdam computes the same values by passes
+    over the whole table. On machines with a GPU, Keras compiles models by XLA unless `compile` gets
+    `jit_compile=False`.
 
     Args:
       learning_rate: a float, a `keras.optimizers.schedules.LearningRateSchedule`, or a function.
