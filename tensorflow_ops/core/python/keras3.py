@@ -1,6 +1,6 @@
 """Bases of the Keras 3 classes, which refuse models of tf_keras, Keras 2: those do not find their variables.
 
-OpLayer has the options of layers.
+OpLayer has the options of layers. check_keras is for what overrides private functions.
 """
 
 import sys
@@ -18,6 +18,26 @@ _KERAS_KINDS = {
     "regularizer": keras.regularizers,
     "constraint": keras.constraints,
 }
+
+
+# The minors whose private functions are known. To add one, `pip install --no-deps --target FOLDER keras==3.MINOR.*`,
+# and run attention_layers_test.py, lazy_adam_test.py and *_switch_test.py with FOLDER first in PYTHONPATH. From 3.16,
+# Keras's backend has its functions in `ops`: `served.backend` knows both places.
+_KERAS_MINORS = range(7, 16)
+
+
+def check_keras(caller: str) -> None:
+    """Raises ImportError unless private functions of the installed Keras are known, ValueError on other backends."""
+    major, minor = keras.__version__.split(".")[:2]
+    first, last = _KERAS_MINORS[0], _KERAS_MINORS[-1]
+    if major != "3" or int(minor) not in _KERAS_MINORS:
+        raise ImportError(
+            f"{caller} overrides private functions of Keras 3.{first} to 3.{last}, and Keras {keras.__version__} is "
+            f'installed. Either install one of these: pip install "keras>=3.{first},<3.{last + 1}", or a '
+            f"tensorflow-extra-ops that knows Keras {major}.{minor}."
+        )
+    if keras.backend.backend() != "tensorflow":
+        raise ValueError(f"Keras's backend is {keras.backend.backend()!r}, expected 'tensorflow'")
 
 
 def _refuse(instance: object) -> NoReturn:

@@ -9,7 +9,6 @@ import tensorflow as tf
 
 from tensorflow_ops.core.python import autograph, keras3, library
 from tensorflow_ops.core.python.type_aliases import TensorLike
-from tensorflow_ops.layers.python import fused_ops
 from tensorflow_ops.layers.python.switch import attention as switch_attention
 from tensorflow_ops.nn.python.ops import attention
 
@@ -40,7 +39,7 @@ class _FusedAttention(keras3.Layer):
     """Overrides the methods of Keras's layers that compute masks and attention."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        fused_ops.check_keras()
+        keras3.check_keras("attention in tfo.layers")
         super().__init__(*args, **kwargs)
         attention.checked_dropout(self.dropout)
         self.supports_jit = library.supports_xla()

@@ -15,26 +15,10 @@ from typing import TypedDict
 import keras
 import tensorflow as tf
 
-from tensorflow_ops.core.python import autograph, library, registration
+from tensorflow_ops.core.python import autograph, keras3, library, registration
 from tensorflow_ops.layers.python.switch.served import ROWS, Original, Row, backend
 
-# The minors whose private functions are known. To add one, `pip install --no-deps --target FOLDER keras==3.MINOR.*`,
-# and run attention_layers_test.py and *_switch_test.py with FOLDER first in PYTHONPATH. From 3.16, Keras's backend has
-# its functions in `ops`: `served.backend` knows both places.
-_KERAS_MINORS = range(7, 16)
 _HUB_MINORS = range(25, 33)
-
-
-def check_keras():
-    """Raises ImportError unless the private functions of the installed Keras are known."""
-    major, minor = keras.__version__.split(".")[:2]
-    first, last = _KERAS_MINORS[0], _KERAS_MINORS[-1]
-    if major != "3" or int(minor) not in _KERAS_MINORS:
-        raise ImportError(
-            f"tfo.layers.use_fused_ops and attention in tfo.layers override private functions of Keras 3.{first} to "
-            f'3.{last}, and Keras {keras.__version__} is installed. Either install one of these: pip install "keras>='
-            f'3.{first},<3.{last + 1}", or a tensorflow-extra-ops that knows Keras {major}.{minor}.'
-        )
 
 
 def _hub_is_known():
@@ -290,9 +274,7 @@ def use_fused_ops(only: Iterable[str] | None = None) -> contextlib.ExitStack:
     unknown = [name for name in names if name not in ops]
     if unknown or isinstance(only, str):
         raise ValueError(f"only is {only!r}, expected None or a list of names among {', '.join(ops)}")
-    check_keras()
-    if keras.backend.backend() != "tensorflow":
-        raise ValueError(f"Keras's backend is {keras.backend.backend()!r}, expected 'tensorflow'")
+    keras3.check_keras("tfo.layers.use_fused_ops")
     hub_is_known = _hub_is_known()
     rows = [row for row in _rows() if row.op in names and (hub_is_known or not _is_of_hub(row))]
     owners = {row: owner for row in rows if (owner := _owner(row)) is not None}

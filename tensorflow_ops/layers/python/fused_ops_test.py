@@ -113,6 +113,7 @@ class SwitchTest(tf.test.TestCase):
                 tfo.layers.use_fused_ops,
                 lambda: tfo.layers.MultiHeadAttention(2, 3),
                 lambda: tfo.layers.GroupQueryAttention(3, 4, 2),
+                tfo.optimizers.LazyAdam,
             ):
                 message = r'Keras 3.7 to 3.15, and Keras 3.99.1 is installed.*"keras>=3.7,<3.16", or .* Keras 3.99'
                 with self.assertRaisesRegex(ImportError, message):

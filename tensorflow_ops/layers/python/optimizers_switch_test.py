@@ -7,6 +7,7 @@ from unittest import mock
 
 import keras
 import numpy as np
+import process_testing
 import tensorflow as tf
 from absl.testing import parameterized
 
@@ -173,14 +174,40 @@ class OptimizersTest(tf.test.TestCase, parameterized.TestCase):
             optimizer.apply([tf.ones([4]), _slices([1, 2], 0)], variables)
         self._assert_equal(held, values)
         self.assertNotAllClose(variables[0], held[0])
-        # After a lookup, variables are copied when they are read.
-        tf.gather(variables[1].value, [1])
-        self.assertTrue(variables[1].value.is_initialized())
-        before = variables[1].value.read_value().numpy()
-        held = variables[1].value.read_value()
+
+    def test_gradients_that_are_the_variable_itself(self):
+        variable = keras.Variable([2.0, 3.0])
+        optimizer = _OF.SGD(0.5, 0.5)
         with _switch():
-            optimizer.apply([tf.ones([4]), _slices([1, 2], 0)], variables)
-        self.assertAllEqual(held, before)
+            optimizer.apply([variable.value.read_value()], [variable])
+            optimizer.apply([optimizer.momentums[0].value.read_value()], [variable])
+        self.assertAllEqual(variable, [2 - 1, 3 - 1.5])  # the second step: 0.5 * -1 - 0.5 * -1
+
+    def test_no_memory_changes_nothing(self):
+        process_testing.output(
+            os.path.dirname(__file__),
+            """
+            import resource, keras, numpy as np, tensorflow as tf, tensorflow_ops as tfo
+            variables = [keras.Variable(tf.ones([1 << 24])) for _ in range(3)]
+            held, gradients = [x.value.read_value() for x in variables], [tf.ones([1 << 24])] * 3
+            optimizer = keras.optimizers.SGD(1.0)
+            optimizer.build(variables)
+            with tfo.layers.use_fused_ops(["optimizers"]):
+                small = keras.Variable(1.0)
+                keras.optimizers.SGD(1.0).apply([1.0], [small])
+                pages = int(open("/proc/self/statm").read().split()[0])
+                limit = pages * resource.getpagesize() + (160 << 20)  # room for two of the three
+                before = resource.getrlimit(resource.RLIMIT_AS)
+                resource.setrlimit(resource.RLIMIT_AS, (limit, before[1]))
+                try:
+                    optimizer.apply(gradients, variables)
+                except tf.errors.ResourceExhaustedError:
+                    resource.setrlimit(resource.RLIMIT_AS, before)
+                else:
+                    raise AssertionError("there was memory")
+            assert all((x.numpy() == 1).all() for x in variables)
+            """,
+        )
 
     def test_no_gradients_and_frozen_variables(self):
         variables = _variables()
@@ -252,6 +279,9 @@ class OptimizersTest(tf.test.TestCase, parameterized.TestCase):
                 with _switch():
                     optimizer.apply([tf.ones([1])], [variable])
                 self.assertEqual(_calls()["reasons"], {reason: 1})
+        with _switch(), mock.patch.object(_OF.SGD, "update_step", lambda *_: variable.assign([7.0])):
+            _OF.SGD().apply([tf.ones([1])], [variable])
+        self.assertEqual((_calls()["reasons"], variable.numpy()), ({"a subclass": 1}, [7]))
         optimizer = _OF.Adam()
         optimizer.build([variable])
         with _switch():
@@ -264,13 +294,101 @@ class OptimizersTest(tf.test.TestCase, parameterized.TestCase):
             Options().apply([tf.ones([1])], [variable])
         self.assertEqual(_calls(), {"fused": 1, "original": 0})
 
+    def test_slots_of_another_dtype(self):
+        class Wide(_OF.SGD):
+            def add_variable_from_reference(self, reference_variable, name=None, initializer="zeros"):
+                del initializer
+                return self.add_variable(reference_variable.shape, dtype="float32", name=name)
+
+        variable = keras.Variable([1.0], dtype="bfloat16")
+        with _switch():
+            Wide(1.0, 0.5).apply([tf.ones([1], tf.bfloat16)], [variable])
+        self.assertEqual(_calls()["reasons"], {"optimizer variables of another dtype or device": 1})
+        self.assertAllEqual(variable, tf.zeros([1], tf.bfloat16))
+
+    def test_gradients_of_other_types_and_shapes(self):
+        for gradient in (np.ones([2], np.float32), keras.Variable([1.0, 1.0]), 1.0):
+            variable = keras.Variable([1.0, 2.0])
+            with _switch():
+                _OF.SGD(1.0, 0.5, global_clipnorm=1e9).apply([gradient], [variable])
+            self.assertAllClose(variable, [0, 1])
+
+    def test_product_of_nadam(self):
+        """It is no variable of the optimizer."""
+        optimizer, variable = _OF.Nadam(), keras.Variable([1.0], dtype="float64")
+        with _switch():
+            for _ in range(3):
+                optimizer.apply([tf.ones([1], tf.float64)], [variable])
+        expected = np.prod([0.9 * (1 - 0.5 * 0.96**step) for step in (1, 2, 3)])
+        self.assertAllClose(optimizer._u_product, expected, 1e-12)
+
+    @parameterized.parameters("LossScaleOptimizer(keras.optimizers.AdamW(0.1))", "Nadam(0.1)")
+    def test_on_two_replicas(self, make):
+        process_testing.output(
+            os.path.dirname(__file__),
+            f"""
+            import tensorflow as tf
+            cpu = tf.config.list_physical_devices("CPU")[0]
+            tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
+            import keras, numpy as np, tensorflow_ops as tfo
+            strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+
+            def trained():
+                with strategy.scope():
+                    variables = [keras.Variable(tf.ones([20, 5])), keras.Variable(tf.ones([3]))]
+                    optimizer = keras.optimizers.{make}
+                    optimizer.build(variables)
+
+                @tf.function
+                def step():
+                    replica = tf.distribute.get_replica_context().replica_id_in_sync_group
+                    ids = tf.stack([3, 7 + tf.cast(replica, tf.int32)])
+                    values = tf.ones([2, 5]) * (1 + tf.cast(replica, tf.float32))
+                    slices = tf.IndexedSlices(values, ids, tf.constant([20, 5]))
+                    optimizer.apply([slices, values[0, :3]], variables)
+
+                for _ in range(3):
+                    strategy.run(step)
+                variables += optimizer.variables
+                return [np.stack([y.numpy() for y in strategy.experimental_local_results(x.value)]) for x in variables]
+
+            def dense(*gradients):  # what sums of repeated rows are beside
+                return [tf.convert_to_tensor(gradient) for gradient in gradients]
+
+            with tfo.layers.use_fused_ops(["optimizers"]):
+                actual = trained()
+            assert tfo.layers.fused_ops()["optimizers"]["original"] == 0
+            apply = keras.optimizers.Optimizer._backend_apply_gradients
+            keras.optimizers.Optimizer._backend_apply_gradients = lambda self, grads, variables: apply(
+                self, dense(*grads), variables
+            )
+            for one, other in zip(actual, trained(), strict=True):
+                np.testing.assert_allclose(one, other, 1e-5)
+                np.testing.assert_array_equal(one[0], one[-1])
+            """,
+        )
+
+    def test_outside_of_the_strategy(self):
+        with tf.distribute.OneDeviceStrategy("CPU:0").scope():
+            variable = keras.Variable([1.0])
+            optimizer = _OF.SGD(1.0)
+            optimizer.build([variable])
+        with _switch():
+            optimizer.apply([tf.ones([1])], [variable])
+        self.assertEqual(_calls()["reasons"], {"outside of the optimizer's strategy": 1})
+        self.assertAllEqual(variable, [0])
+
     def test_errors(self):
         optimizer = _OF.Adam()
         variables = _variables([np.ones([4]), np.ones([4, 2])])
         optimizer.build(variables)
         invalid = tf.errors.InvalidArgumentError
+        unknown = tf.function(
+            lambda gradient: optimizer.apply([gradient, tf.ones([4, 2])], variables),
+            input_signature=[tf.TensorSpec(None)],
+        )
         with _switch(), self.assertRaisesRegex(invalid, r"gradient 0 has shape \[5\], expected \[4\]"):
-            optimizer.apply([tf.ones([5]), tf.ones([4, 2])], variables)
+            unknown(tf.ones([5]))
         with _switch(), self.assertRaisesRegex(invalid, r"ids of variable 0 has 4 at 1, expected \[0, 4\)"):
             optimizer.apply([tf.ones([4]), _slices([3, 4], 0, rows=4, width=2)], variables)
         self._assert_equal(variables, [np.ones([4]), np.ones([4, 2])])

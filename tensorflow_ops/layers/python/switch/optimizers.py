@@ -8,7 +8,7 @@ from tensorflow_ops.optimizers.python.ops import fused_steps
 def apply_gradients(original, optimizer, grads, trainable_variables):
     if isinstance(optimizer, fused_steps.FusedSteps):
         return Original("")  # LazyAdam
-    reason = fused_steps.misfit(optimizer, trainable_variables)
+    reason = fused_steps.misfit(optimizer, grads, trainable_variables)
     if reason is not None:
         return Original(reason)
     return original(fused_steps.FusedSteps(optimizer), grads, trainable_variables)

@@ -5,6 +5,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from tensorflow_ops.core.python import keras3
 from tensorflow_ops.optimizers.python.ops import fused_steps
 
 
@@ -39,12 +40,15 @@ class LazyAdam(keras.optimizers.Adam):
       beta_2: decay of the second moments.
       epsilon: added to the root of the second moments. Keras's, "epsilon hat" in the paper.
       amsgrad: whether to divide by the largest second moments so far.
-      weight_decay: times the learning rate, the part of a variable to subtract in a step. None: 0.
+      weight_decay: fraction of a row with a gradient, or of a variable, to subtract in a step, times the learning
+        rate. None: no decay.
       name: name of the optimizer.
       **kwargs: other arguments of `keras.optimizers.Adam`, such as `global_clipnorm`.
 
     Raises:
-      ValueError: `gradient_accumulation_steps`, since accumulated gradients are dense.
+      ImportError: the installed Keras is a minor release whose private functions are unknown.
+      ValueError: Keras's backend is not TensorFlow; `gradient_accumulation_steps`, since accumulated
+        gradients are dense.
 
     References:
       Kingma and Ba, "Adam: A Method for Stochastic Optimization", 2015, https://arxiv.org/abs/1412.6980.
@@ -63,6 +67,7 @@ class LazyAdam(keras.optimizers.Adam):
         **kwargs: Any,
     ) -> None:
         """See the class."""
+        keras3.check_keras("tfo.optimizers.LazyAdam")
         if kwargs.get("gradient_accumulation_steps"):
             raise ValueError("gradient_accumulation_steps makes dense gradients: use keras.optimizers.Adam")
         super().__init__(learning_rate, beta_1, beta_2, epsilon, amsgrad, weight_decay, name=name, **kwargs)
@@ -93,9 +98,9 @@ class LazyAdam(keras.optimizers.Adam):
             x.assign(tf.where(has_gradient, x, old))
 
     def _backend_apply_gradients(self, grads: list[Any], trainable_variables: list[Any]) -> None:
-        fits = fused_steps.misfit(self, trainable_variables) is None
+        fits = fused_steps.misfit(self, grads, trainable_variables) is None
         step = fused_steps.FusedSteps(self, lazy=True) if fits else self
         keras.optimizers.Optimizer._backend_apply_gradients(step, grads, trainable_variables)
 
 
-fused_steps.FORMULAS[LazyAdam] = fused_steps.FORMULAS[keras.optimizers.Adam]
+fused_steps.serve(LazyAdam)

@@ -29,7 +29,7 @@ enum class Optimizer {
 
 struct OptimizerTraits {
   const char* name;  // the op's attr
-  int slots;         // numbers that it keeps for each of a variable
+  int slots;         // per variable
   int scalars;       // see ApplyGradientsArgs
 };
 inline constexpr OptimizerTraits kOptimizers[] = {
@@ -70,8 +70,8 @@ Error WithOptimizer(Optimizer optimizer, const Run& run) {
 template <typename T>
 struct VariableStep {
   int64_t size;
-  // The variable and its slots; the same memory, or, if someone reads what was
-  // before, other memory.
+  // The variable and its slots. Equal pointers update in place; they differ
+  // while a reader holds the old buffer.
   const T* before[1 + kMaxSlots];
   T* after[1 + kMaxSlots];
   bool decays;        // by the weight decay
@@ -99,7 +99,8 @@ struct ApplyGradientsArgs {
   // of the formula.
   const Accumulator<T>* scalars;
 
-  // Do rows without a gradient stay? A gradient of 0 changes nothing for some.
+  // Whether rows without a gradient keep their values: in lazy steps, and for
+  // optimizers that a gradient of 0 does not move.
   bool KeepsOtherRows(const VariableStep<T>& variable) const {
     return lazy || (!variable.decays && (optimizer == Optimizer::kSgd ||
                                          optimizer == Optimizer::kAdagrad));

@@ -11,13 +11,13 @@ namespace {
 
 constexpr int kThreads = 256;
 constexpr int kWarps = kThreads / 32;
-constexpr int64_t kTile = 16 * kThreads;  // numbers of a variable, for a block
-constexpr int kTogether = 30;             // variables: parameters have 4 kB
+constexpr int64_t kTile = 16 * kThreads;  // elements of a variable, for a block
+constexpr int kMaxBatch = 30;             // variables of a launch
 
 template <Optimizer kOptimizer, typename T>
-__device__ void UpdateNumber(const VariableStep<T>& a,
-                             const Accumulator<T>* scalars, int64_t i,
-                             Accumulator<T> g) {
+__device__ void UpdateElement(const VariableStep<T>& a,
+                              const Accumulator<T>* scalars, int64_t i,
+                              Accumulator<T> g) {
   using A = Accumulator<T>;
   A p[kMaxScalars], s[kMaxSlots];
   for (int k = 0; k < NumScalars(kOptimizer); ++k) p[k] = scalars[k];
@@ -33,16 +33,17 @@ __device__ void UpdateNumber(const VariableStep<T>& a,
 }
 
 template <typename T>
-struct Together {
+struct Batch {
   int count;
   const Accumulator<T>* scalars;
-  int64_t end[kTogether];  // the first tile after each variable's
-  VariableStep<T> variables[kTogether];
+  int64_t end[kMaxBatch];  // the first tile after each variable's
+  VariableStep<T> variables[kMaxBatch];
 };
+static_assert(sizeof(Batch<float>) <= 4096);  // of a kernel's parameters
 
 template <Optimizer kOptimizer, typename T>
 __global__ void __launch_bounds__(kThreads)
-    UpdateTogether(const __grid_constant__ Together<T> all) {
+    UpdateBatch(const __grid_constant__ Batch<T> all) {
   for (int64_t tile = blockIdx.x; tile < all.end[all.count - 1];
        tile += gridDim.x) {
     int v = 0;
@@ -51,8 +52,8 @@ __global__ void __launch_bounds__(kThreads)
     const int64_t begin = (tile - (v > 0 ? all.end[v - 1] : 0)) * kTile;
     const int64_t end = begin + kTile < a.size ? begin + kTile : a.size;
     for (int64_t i = begin + threadIdx.x; i < end; i += kThreads) {
-      UpdateNumber<kOptimizer>(a, all.scalars, i,
-                               Widen(a.gradient[i]) * all.scalars[2]);
+      UpdateElement<kOptimizer>(a, all.scalars, i,
+                                Widen(a.gradient[i]) * all.scalars[2]);
     }
   }
 }
@@ -110,8 +111,8 @@ __global__ void __launch_bounds__(kThreads)
       for (int64_t k = i; k < a.num_ids && items[k].row == row; ++k) {
         sum += Widen(a.gradient[items[k].position * a.width + column]);
       }
-      UpdateNumber<kOptimizer>(a, scalars, row * a.width + column,
-                               sum * scalars[2]);
+      UpdateElement<kOptimizer>(a, scalars, row * a.width + column,
+                                sum * scalars[2]);
     }
   }
 }
@@ -126,7 +127,7 @@ __global__ void __launch_bounds__(kThreads)
        i += int64_t{gridDim.x} * kThreads) {
     if (scratch.has_gradient[i / a.width]) continue;
     if (!keeps) {
-      UpdateNumber<kOptimizer>(a, scalars, i, Accumulator<T>(0));
+      UpdateElement<kOptimizer>(a, scalars, i, Accumulator<T>(0));
       continue;
     }
     for (int k = 0; k <= NumSlots(kOptimizer); ++k) {
@@ -161,13 +162,13 @@ Error EnqueueRows(const Gpu& gpu, const ApplyGradientsArgs<T>& args,
 
 template <Optimizer kOptimizer, typename T>
 Error Enqueue(const Gpu& gpu, const ApplyGradientsArgs<T>& args) {
-  Together<T> all{};
+  Batch<T> all{};
   all.scalars = args.scalars;
   int64_t tiles = 0;
   const auto flush = [&]() -> Error {
     if (all.count == 0) return nullptr;
-    const Error error = Launch(gpu, GridSize(tiles), kThreads,
-                               UpdateTogether<kOptimizer, T>, all);
+    const Error error =
+        Launch(gpu, GridSize(tiles), kThreads, UpdateBatch<kOptimizer, T>, all);
     all.count = 0;
     tiles = 0;
     return error;
@@ -182,7 +183,7 @@ Error Enqueue(const Gpu& gpu, const ApplyGradientsArgs<T>& args) {
       tiles += DivideUp(a.size, kTile);
       all.variables[all.count] = a;
       all.end[all.count++] = tiles;
-      if (all.count == kTogether) error = flush();
+      if (all.count == kMaxBatch) error = flush();
     }
     if (error != nullptr) return error;
   }

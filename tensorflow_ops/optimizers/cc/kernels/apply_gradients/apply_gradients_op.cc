@@ -73,7 +73,9 @@ class ApplyGradientsOp : public OpKernel {
       OP_REQUIRES_OK(ctx, CheckVariable(ctx, variables, i));
     }
     std::vector<VariableStep<T>> steps(num_variables_);
-    std::vector<Tensor> before;  // what others still read
+    // For variables whose buffer others read; assigned at the end, so that an
+    // error changes nothing.
+    std::vector<std::pair<Tensor*, Tensor>> fresh;
     for (int i = 0; i < num_variables_; ++i) {
       VariableStep<T>& step = steps[i];
       const Tensor& gradient = ctx->input(held + i);
@@ -92,18 +94,17 @@ class ApplyGradientsOp : public OpKernel {
         Tensor* const tensor = variables[k * num_variables_ + i]->tensor();
         step.before[k] = Data<T>(*tensor);
         // Under copy_on_read_mode, too: those who read then hold the lock.
-        if (!tensor->RefCountIsOne()) {
-          before.push_back(*tensor);
-          ::tensorflow::AllocatorAttributes attributes;
-          attributes.set_gpu_compatible(true);
-          attributes.set_nic_compatible(true);
-          Tensor fresh;
-          OP_REQUIRES_OK(
-              ctx, ctx->allocate_temp(tensor->dtype(), tensor->shape(), &fresh,
-                                      attributes));
-          *tensor = fresh;
+        if (tensor->RefCountIsOne()) {
+          step.after[k] = Data<T>(tensor);
+          continue;
         }
-        step.after[k] = Data<T>(tensor);
+        ::tensorflow::AllocatorAttributes attributes;
+        attributes.set_gpu_compatible(true);
+        attributes.set_nic_compatible(true);
+        Tensor* const after = &fresh.emplace_back(tensor, Tensor()).second;
+        OP_REQUIRES_OK(ctx, ctx->allocate_temp(tensor->dtype(), tensor->shape(),
+                                               after, attributes));
+        step.after[k] = Data<T>(after);
       }
     }
     const ApplyGradientsArgs<T> args{optimizer_, lazy_, num_variables_,
@@ -115,6 +116,7 @@ class ApplyGradientsOp : public OpKernel {
                  [&](const Device& device) {
                    return ApplyGradients(device, args);
                  }));
+    for (const auto& [tensor, after] : fresh) *tensor = after;
   }
 
  private:

@@ -131,7 +131,7 @@ template <Optimizer kOptimizer, typename T>
 Error Run(const Cpu& cpu, const ApplyGradientsArgs<T>& args) {
   constexpr int kSlots = NumSlots(kOptimizer);
   std::vector<SortedRows<T>> sorted;
-  // The work of each variable: numbers, or numbers of rows that have gradients.
+  // Elements of a variable, or of its rows that have gradients.
   struct Work {
     int64_t end;
     const VariableStep<T>* variable;
@@ -142,36 +142,36 @@ Error Run(const Cpu& cpu, const ApplyGradientsArgs<T>& args) {
   int64_t total = 0;
   for (int64_t v = 0; v < args.num_variables; ++v) {
     const VariableStep<T>& a = args.variables[v];
-    Work of{0, &a, -1, true};
+    Work item{0, &a, -1, true};
     int64_t size = a.size;
     if (a.is_of_rows && a.size > 0) {
-      of.sorted = sorted.size();
+      item.sorted = sorted.size();
       sorted.emplace_back(a);
-      of.visits_all = !args.KeepsOtherRows(a) || !a.IsInPlace(kSlots);
-      if (!of.visits_all) size = sorted.back().rows.size() * a.width;
+      item.visits_all = !args.KeepsOtherRows(a) || !a.IsInPlace(kSlots);
+      if (!item.visits_all) size = sorted.back().rows.size() * a.width;
     }
     total += size;
-    of.end = total;
-    work.push_back(of);
+    item.end = total;
+    work.push_back(item);
   }
   constexpr double kCycles = 2 + 2 * kSlots;
   cpu.ParallelFor(total, kCycles, [&](int64_t begin, int64_t end) {
-    auto of = std::upper_bound(
+    auto item = std::upper_bound(
         work.begin(), work.end(), begin,
-        [](int64_t value, const Work& item) { return value < item.end; });
-    int64_t first = of == work.begin() ? 0 : (of - 1)->end;
-    for (; begin < end; first = of->end, ++of) {
-      const VariableStep<T>& a = *of->variable;
-      const int64_t stop = std::min(end, of->end);
+        [](int64_t value, const Work& other) { return value < other.end; });
+    int64_t first = item == work.begin() ? 0 : (item - 1)->end;
+    for (; begin < end; first = item->end, ++item) {
+      const VariableStep<T>& a = *item->variable;
+      const int64_t stop = std::min(end, item->end);
       int64_t at = begin - first;
       const int64_t last = stop - first;
       begin = stop;
-      if (of->sorted < 0) {
+      if (item->sorted < 0) {
         Update<kOptimizer>(a, args.scalars, at, last - at, a.gradient + at);
         continue;
       }
-      const SortedRows<T>& rows = sorted[of->sorted];
-      if (of->visits_all) {
+      const SortedRows<T>& rows = sorted[item->sorted];
+      if (item->visits_all) {
         UpdateRows<kOptimizer>(args, a, rows, at, last);
         continue;
       }
