@@ -57,6 +57,12 @@ constexpr int NumScalars(Optimizer optimizer) {
   return kOptimizers[static_cast<int>(optimizer)].scalars;
 }
 
+// For device code, which calls no functions of the host.
+template <Optimizer kOptimizer>
+inline constexpr int kSlotsOf = NumSlots(kOptimizer);
+template <Optimizer kOptimizer>
+inline constexpr int kScalarsOf = NumScalars(kOptimizer);
+
 // Calls run(constant) with the optimizer as an integral_constant.
 template <int kNumber = 0, typename Run>
 Error WithOptimizer(Optimizer optimizer, const Run& run) {

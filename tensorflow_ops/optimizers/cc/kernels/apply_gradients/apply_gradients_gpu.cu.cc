@@ -19,17 +19,14 @@ __device__ void UpdateElement(const VariableStep<T>& a,
                               const Accumulator<T>* scalars, int64_t i,
                               Accumulator<T> g) {
   using A = Accumulator<T>;
+  constexpr int kSlots = kSlotsOf<kOptimizer>;
   A p[kMaxScalars], s[kMaxSlots];
-  for (int k = 0; k < NumScalars(kOptimizer); ++k) p[k] = scalars[k];
+  for (int k = 0; k < kScalarsOf<kOptimizer>; ++k) p[k] = scalars[k];
   A w = Widen(a.before[0][i]);
-  for (int k = 0; k < NumSlots(kOptimizer); ++k) {
-    s[k] = Widen(a.before[1 + k][i]);
-  }
+  for (int k = 0; k < kSlots; ++k) s[k] = Widen(a.before[1 + k][i]);
   scalar::DecayAndStep<kOptimizer>(p, a.decays, g, w, s);
   a.after[0][i] = Narrow<T>(w);
-  for (int k = 0; k < NumSlots(kOptimizer); ++k) {
-    a.after[1 + k][i] = Narrow<T>(s[k]);
-  }
+  for (int k = 0; k < kSlots; ++k) a.after[1 + k][i] = Narrow<T>(s[k]);
 }
 
 template <typename T>
@@ -123,6 +120,7 @@ __global__ void __launch_bounds__(kThreads)
     UpdateOtherRows(const __grid_constant__ VariableStep<T> a,
                     const Accumulator<T>* scalars,
                     const __grid_constant__ Scratch<T> scratch, bool keeps) {
+  constexpr int kSlots = kSlotsOf<kOptimizer>;
   for (int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x; i < a.size;
        i += int64_t{gridDim.x} * kThreads) {
     if (scratch.has_gradient[i / a.width]) continue;
@@ -130,9 +128,7 @@ __global__ void __launch_bounds__(kThreads)
       UpdateElement<kOptimizer>(a, scalars, i, Accumulator<T>(0));
       continue;
     }
-    for (int k = 0; k <= NumSlots(kOptimizer); ++k) {
-      a.after[k][i] = a.before[k][i];
-    }
+    for (int k = 0; k <= kSlots; ++k) a.after[k][i] = a.before[k][i];
   }
 }
 

@@ -71,12 +71,12 @@ TFO_FORMULA void StepOf(const V (&p)[kMaxScalars], V g, V& w,
     constexpr bool kIsCentered =
         kOptimizer == Optimizer::kRmspropCentered ||
         kOptimizer == Optimizer::kRmspropCenteredMomentum;
-    constexpr bool kHasMomentum = NumSlots(kOptimizer) > 1 + kIsCentered;
+    constexpr bool kHasMomentum = kSlotsOf<kOptimizer> > 1 + kIsCentered;
     const V rho = p[3], part = p[4], epsilon = p[5];
     s[0] = rho * s[0] + part * (g * g);
     V v = s[0];
     if constexpr (kIsCentered) {
-      V& mean = s[NumSlots(kOptimizer) - 1];
+      V& mean = s[kSlotsOf<kOptimizer> - 1];
       mean = rho * mean + part * g;
       v = s[0] - mean * mean;
     }
