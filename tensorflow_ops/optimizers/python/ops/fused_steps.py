@@ -195,7 +195,7 @@ def misfit(optimizer: Any, gradients: Sequence[Gradient], variables: Sequence[An
                 return "variables without handles"
             if len({(local.dtype, local.device) for local in locals_of}) > 1:
                 return "optimizer variables of another dtype or device"
-            if "GPU" in variable.device and library.gpu_error():
+            if "GPU" in locals_of[0].device and library.gpu_error():
                 return "a GPU without kernels"
     return None
 
