@@ -20,7 +20,7 @@ _RNG = np.random.default_rng(0)
 _MASK = np.array([[1, 0, 1, 1, 0], [0, 1, 0, 0, 0]]) > 0
 
 # Metrics, versions and a matcher for training are not of a saved model.
-_NO_COMPOSITIONS = {"AveragePrecision", "BuildInfo", "LinearSumAssignment", "MatchDetections"}
+_NO_COMPOSITIONS = {"ApplyGradients", "AveragePrecision", "BuildInfo", "LinearSumAssignment", "MatchDetections"}
 
 # Writes the results of a model's signature for the arrays in a file.
 _SERVE = """

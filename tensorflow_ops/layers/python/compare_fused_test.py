@@ -159,7 +159,8 @@ class CompareFusedTest(parameterized.TestCase, tf.test.TestCase):
 
         for jit_compile in (False, True):
             with mock.patch(_OP, attend):
-                compared = tfo.layers.compare_fused(_functional(Attend(), jit_compile=jit_compile), _X, _Y, seconds=0)
+                model = _functional(Attend(), jit_compile=jit_compile)
+                compared = tfo.layers.compare_fused(model, _X, _Y, only=["dot_product_attention"], seconds=0)
             calls = {"dot_product_attention": {"fused": 0, "original": 1, "reasons": {"XLA": 1}}}
             self.assertEqual(compared.train.calls, _SERVED if library.supports_xla() or not jit_compile else calls)
             self.assertLess(compared.train.difference, 1e-5)
@@ -167,7 +168,7 @@ class CompareFusedTest(parameterized.TestCase, tf.test.TestCase):
             compiled.clear()
 
     def test_nothing_is_served(self):
-        compared = tfo.layers.compare_fused(_functional(), _X, _Y, seconds=0)
+        compared = tfo.layers.compare_fused(_functional(), _X, _Y, only=["dot_product_attention"], seconds=0)
         for run in (compared.predict, compared.train):
             self.assertEqual((run.calls, run.difference, run.differs_at), ({}, 0, ""))
         self.assertRegex(str(compared), r"0 \(outputs\)\n.* 0 \(gradients\)\n\nThe switch served no call\..*`keras`")

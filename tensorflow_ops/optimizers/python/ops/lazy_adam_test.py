@@ -127,8 +127,10 @@ class LazyAdamTest(tf.test.TestCase, parameterized.TestCase):
     def test_on_two_replicas(self):
         process_testing.output(
             os.path.dirname(__file__),
-            """
+            f"""
+            import sys
             import tensorflow as tf
+            sys.path.append({os.path.dirname(__file__)!r})
             cpu = tf.config.list_physical_devices("CPU")[0]
             tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
             import keras, numpy as np, lazy_adam_test as of
