@@ -3,10 +3,10 @@
 load("//third_party/python:find_python.bzl", "PYTHON_ENVIRON", "find_python", "run_python")
 
 # Suffix of the shared object -> the oldest minor release that it serves, and what it is
-# built against. An object also serves later minors up to the next line: 2.19 has the
-# C++ interface of 2.18.
+# built against. An object also serves later minors up to the next line.
 RELEASES = {
     "_2_18": struct(minor = "2.18", version = "2.18.1"),
+    "_2_19": struct(minor = "2.19", version = "2.19.1"),  # other mutexes than in 2.18
     "_2_20": struct(minor = "2.20", version = "2.20.0"),
 }
 

@@ -31,7 +31,7 @@ def _path(minor: str) -> str:
 
 
 def built_minors() -> list[str]:
-    """Returns the minor releases for which this installation has kernels, oldest first; 2.18's also serve 2.19."""
+    """Returns the minor releases for which this installation has kernels, oldest first."""
     return [minor for minor in build_info.KERNELS if os.path.exists(_path(minor))]
 
 

@@ -108,6 +108,14 @@ class OpsTest(tf.test.TestCase):
         self.assertAllEqual(y, [1, 9])
         self.assertAllEqual(tape.gradient(y, x), [2, -6])
 
+    def test_variables(self):
+        """TensorFlow's class of variables has another layout in some releases."""
+        table = tf.keras.Variable(tf.ones([4, 2]))
+        optimizer = tfo.optimizers.LazyAdam(0.1)
+        for _ in range(3):
+            optimizer.apply([tf.IndexedSlices(tf.ones([2, 2]), tf.constant([1, 3]), tf.constant([4, 2]))], [table])
+        self.assertAllClose(table, [[1, 1], [0.7, 0.7], [1, 1], [0.7, 0.7]], 1e-4)
+
     def test_errors_name_the_argument(self):
         with self.assertRaisesRegex(ValueError, "boxes"):
             tfo.detection.nms(tf.zeros([3, 5]), tf.zeros([3]), 0.5)
@@ -118,8 +126,7 @@ class OpsTest(tf.test.TestCase):
         minor = ".".join(tf.__version__.split(".")[:2])
         with contextlib.redirect_stdout(io.StringIO()) as printed:
             tfo.show_versions()
-        served = {"2.19": "2.18"}.get(minor, minor)
-        self.assertIn(f"kernels in use: for TensorFlow {served}.", printed.getvalue())
+        self.assertIn(f"kernels in use: for TensorFlow {minor}.", printed.getvalue())
 
 
 class ModelTest(tf.test.TestCase):
