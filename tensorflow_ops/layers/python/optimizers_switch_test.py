@@ -228,6 +228,12 @@ class OptimizersTest(tf.test.TestCase, parameterized.TestCase):
         self._assert_equal([x.numpy().astype(np.float64) for x in variables], [[0.5, 0], [0.5], [0.5]])
         self.assertEqual(_calls(), {"fused": 1, "original": 0})
 
+    def test_global_norm_beyond_float32(self):
+        variables = [keras.Variable([1.0]), keras.Variable([1.0], dtype="float64")]
+        with _switch():
+            _OF.SGD(1.0, global_clipnorm=2.0).apply([tf.ones([1]), tf.constant([1e100], tf.float64)], variables)
+        self._assert_equal(variables, [[1], [-1]], 1e-12)
+
     def test_a_thousand_variables(self):
         weights = [np.full([1 + i % 7], i) for i in range(1000)]
         gradients = [[np.ones_like(weight, np.float32) for weight in weights]]
@@ -320,7 +326,7 @@ class OptimizersTest(tf.test.TestCase, parameterized.TestCase):
             for _ in range(3):
                 optimizer.apply([tf.ones([1], tf.float64)], [variable])
         expected = np.prod([0.9 * (1 - 0.5 * 0.96**step) for step in (1, 2, 3)])
-        self.assertAllClose(optimizer._u_product, expected, 1e-12)
+        self.assertAllClose(optimizer._u_product, expected, 1e-12, 1e-12)
 
     @parameterized.parameters("LossScaleOptimizer(keras.optimizers.AdamW(0.1))", "Nadam(0.1)")
     def test_on_two_replicas(self, make):

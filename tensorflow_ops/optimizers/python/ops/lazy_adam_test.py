@@ -124,6 +124,27 @@ class LazyAdamTest(tf.test.TestCase, parameterized.TestCase):
         for one, other in zip(loaded.get_weights(), model.get_weights(), strict=True):
             self.assertAllClose(one, other, 1e-6)
 
+    def test_exported_steps(self):
+        class Trainer(tf.Module):
+            def __init__(self):
+                super().__init__()
+                self.table = keras.Variable(_TABLE, dtype="float64")
+                self.optimizer = tfo.optimizers.LazyAdam(0.1)
+                self.optimizer.build([self.table])
+                self.natives = [x.value for x in [self.table, *self.optimizer.variables]]
+
+            @tf.function(input_signature=[tf.TensorSpec([None], tf.int64), tf.TensorSpec([None, None], tf.float64)])
+            def step(self, ids, values):
+                self.optimizer.apply([tf.IndexedSlices(values, ids, tf.constant([20, 5]))], [self.table])
+                return self.table.value.read_value()
+
+        path = os.path.join(self.get_temp_dir(), "trainer")
+        tf.saved_model.save(Trainer(), path)
+        loaded = tf.saved_model.load(path)
+        for ids, values in zip(_IDS, _VALUES, strict=True):
+            table = loaded.step(tf.constant(ids, tf.int64), values)
+        self.assertAllClose(table, _reference(), 1e-5, 1e-5)
+
     def test_on_two_replicas(self):
         process_testing.output(
             os.path.dirname(__file__),

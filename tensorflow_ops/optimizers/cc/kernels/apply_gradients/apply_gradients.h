@@ -67,6 +67,8 @@ inline constexpr int kScalarsOf = NumScalars(kOptimizer);
 template <int kNumber = 0, typename Run>
 Error WithOptimizer(Optimizer optimizer, const Run& run) {
   constexpr auto kThis = static_cast<Optimizer>(kNumber);
+  static_assert(NumSlots(kThis) <= kMaxSlots &&
+                NumScalars(kThis) <= kMaxScalars);
   if constexpr (kNumber + 1 < kNumOptimizers) {
     if (optimizer != kThis) return WithOptimizer<kNumber + 1>(optimizer, run);
   }

@@ -42,7 +42,7 @@ struct SortedRows {
   std::vector<int64_t> first;  // of each row, in `order`; and the end
 };
 
-// Updates `size` numbers from `at` on. The gradient may be null: zero.
+// Updates `size` elements from `at` on. The gradient may be null: zero.
 template <Optimizer kOptimizer, typename T, typename G>
 void Update(const VariableStep<T>& a, const Accumulator<T>* scalars, int64_t at,
             int64_t size, const G* gradient) {
@@ -70,7 +70,7 @@ void Update(const VariableStep<T>& a, const Accumulator<T>* scalars, int64_t at,
   });
 }
 
-// Updates `size` numbers of a row that has gradients, from `at` on.
+// Updates `size` elements of a row that has gradients, from `at` on.
 template <Optimizer kOptimizer, typename T>
 void UpdateRow(const VariableStep<T>& a, const SortedRows<T>& sorted,
                int64_t index, const Accumulator<T>* scalars, int64_t at,
@@ -97,7 +97,7 @@ void UpdateRow(const VariableStep<T>& a, const SortedRows<T>& sorted,
   }
 }
 
-// Updates numbers [begin, end) of a variable whose gradient is of rows.
+// Updates elements [begin, end) of a variable whose gradient is of rows.
 template <Optimizer kOptimizer, typename T>
 void UpdateRows(const ApplyGradientsArgs<T>& args, const VariableStep<T>& a,
                 const SortedRows<T>& sorted, int64_t begin, int64_t end) {
