@@ -21,6 +21,7 @@ from tensorflow_ops.nn.python.ops.gaussian_kl import gaussian_kl
 from tensorflow_ops.nn.python.ops.gru import GRU, gru
 from tensorflow_ops.nn.python.ops.linear_cross_entropy import linear_cross_entropy
 from tensorflow_ops.nn.python.ops.lstm import LSTM, lstm
+from tensorflow_ops.nn.python.ops.normalization import group_norm, layer_norm, rms_norm
 from tensorflow_ops.nn.python.ops.quantized_matmul import quantized_matmul
 from tensorflow_ops.nn.python.ops.rnnt_loss import rnnt_loss
 from tensorflow_ops.nn.python.ops.softmax import log_prob_from_logits, softmax, softmax_entropy
@@ -38,13 +39,16 @@ __all__ = [
     "decode_attention",
     "deform_conv2d",
     "gaussian_kl",
+    "group_norm",
     "gru",
     "label_log_prob",
+    "layer_norm",
     "linear_cross_entropy",
     "log_prob_from_logits",
     "lstm",
     "multiscale_deformable_attention",
     "quantized_matmul",
+    "rms_norm",
     "rnnt_loss",
     "softmax",
     "softmax_cross_entropy",
