@@ -184,7 +184,9 @@ def _owner(row):
     module, _, kind = row.owner.partition(":")
     place, _, name = module.partition(".")
     if _is_of_hub(row):
-        owner = sys.modules.get(f"keras_hub.src.models.{name}")
+        path = f"keras_hub.src.models.{name}"
+        parent, _, last = path.rpartition(".")
+        owner = sys.modules.get(path) or getattr(sys.modules.get(parent), last, None)
     else:
         owner = getattr(backend() if place == "backend" else getattr(keras, place), name, None)
     if kind:

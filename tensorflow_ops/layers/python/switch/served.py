@@ -37,8 +37,8 @@ def served(op: str, owner: str, name: str | None = None, is_counted: bool = True
 
     Args:
       op: the public name, of `only` and `fused_ops`.
-      owner: a module of Keras's "backend", a class of its "layers" or "optimizers", or a module of "keras_hub":
-        "layers.LSTM". With ":Class", instances of the class hold the function.
+      owner: a module of Keras's "backend", a class of its "layers" or "optimizers", or a module of "keras_hub", or a
+        class in it: "layers.LSTM". With ":Class", instances of the class hold the function.
       name: of the other function; None: that of the decorated one.
       is_counted: whether `fused_ops` counts calls.
     """

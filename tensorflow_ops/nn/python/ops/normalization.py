@@ -206,34 +206,35 @@ def _normalization_grad(op, d_y, _):
 
 @tf.RegisterGradient("TensorflowOps>NormalizationGrad")
 def _normalization_grad_grad(op, *upstream):
-    """Differentiates a composition of the gradient, whose statistics are functions of x."""
-    d_y, x, statistics, gamma = op.inputs
-    dtype = statistics.dtype
-    groups, channels = op.get_attr("groups"), tf.shape(x)[-1]
-    by_group = tf.concat([tf.shape(x)[:2], [groups, channels // groups]], 0)
-    inverse = statistics[:, tf.newaxis, :, tf.newaxis, 1]
+    """Differentiates P(d gamma), sum d z and sum d, for P(t) = (t - mean(t) - z mean(t z)) / deviation.
 
-    def composed(d_y, x, gamma):
-        d, x = (tf.reshape(tf.cast(t, dtype), by_group) for t in (d_y, x))
-        scaled = d * tf.reshape(gamma, by_group[2:])
-        is_centered = op.get_attr("centered")
-        if is_centered:
-            x -= tf.reduce_mean(x, [1, 3], keepdims=True)
-        variance = tf.reduce_mean(tf.square(x), [1, 3], keepdims=True)
-        z = x * tf.math.rsqrt(variance - tf.stop_gradient(variance) + 1 / tf.square(inverse))
-        d_x = scaled - z * tf.reduce_mean(scaled * z, [1, 3], keepdims=True)
-        if is_centered:
-            d_x -= tf.reduce_mean(scaled, [1, 3], keepdims=True)
-        d_x *= tf.math.rsqrt(variance - tf.stop_gradient(variance) + 1 / tf.square(inverse))
-        sums = (tf.reshape(tf.reduce_sum(t, [0, 1]), [channels]) for t in (d * z, d))
-        return tf.cast(tf.reshape(d_x, tf.shape(d_y)), d_y.dtype), *sums
+    P is its own transpose, and dz = P(dx). Without centering, there is no mean(t).
+    """
+    *tensors, statistics, gamma = op.inputs
+    dtype, shape = statistics.dtype, tf.shape(tensors[0])
+    groups, is_centered = op.get_attr("groups"), op.get_attr("centered")
+    by_group = tf.concat([shape[:2], [groups, shape[2] // groups]], 0)
+    d, x, g = (tf.reshape(tf.cast(t, dtype), by_group) for t in (*tensors, upstream[0]))
+    factors, g_gamma, g_beta = (tf.reshape(t, by_group[2:]) for t in (gamma, *upstream[1:]))
 
-    of = (d_y, x, gamma)
-    with tf.GradientTape() as tape:
-        tape.watch(of)
-        first = composed(*of)
-    to_d, to_x, to_gamma = tape.gradient(first, of, upstream, unconnected_gradients="zero")
-    return to_d, to_x, None, to_gamma
+    def mean(t):
+        return tf.reduce_mean(t, [1, 3], keepdims=True)
+
+    def projected(t):
+        return inverse * ((t - mean(t) if is_centered else t) - z * mean(t * z))
+
+    # The saved value, as a function of x.
+    distance = x - mean(x) if is_centered else x
+    variance = mean(tf.square(distance))
+    saved = 1 / tf.square(statistics[:, tf.newaxis, :, tf.newaxis, 1])
+    inverse = tf.math.rsqrt(variance + tf.stop_gradient(saved - variance))
+    z = distance * inverse
+    scaled, by_g = d * factors, projected(g)
+    to_d = factors * by_g + g_gamma * z + g_beta
+    to_x = projected(g_gamma * d - inverse * (g * mean(scaled * z) + scaled * mean(g * z)))
+    to_x -= inverse * z * mean(g * projected(scaled))
+    to_gamma = tf.reshape(tf.reduce_sum(d * by_g, [0, 1]), tf.shape(gamma))
+    return *(tf.cast(tf.reshape(t, shape), tensors[0].dtype) for t in (to_d, to_x)), None, to_gamma
 
 
 @pfor.register("TensorflowOps>Normalization")
@@ -245,11 +246,13 @@ def _convert(pfor_input):
 def _convert_grad(pfor_input):
     if pfor_input.inputs[3].is_stacked:
         return pfor.loop(pfor_input)
-    d_x = pfor.convert_folded(pfor_input, shared=[3])[0]
+    pfor_input.stack_inputs([0, 1, 2])
+    d, x, statistics, gamma = (value.t for value in pfor_input.inputs)
+    d_x = pfor.call(pfor_input, [*map(pfor.fold, (d, x, statistics)), gamma])[0]
     # Iterations have sums of their own.
-    d, x, statistics = (value.t for value in pfor_input.inputs[:3])
     width = tf.shape(x)[-1] // pfor_input.op.get_attr("groups")
     mean, inverse = (tf.repeat(t, width, -1)[:, :, tf.newaxis] for t in tf.unstack(statistics, axis=-1))
     d = tf.cast(d, statistics.dtype)
     z = (tf.cast(x, statistics.dtype) - mean) * inverse
-    return [d_x, *(pfor.stacked(tf.reduce_sum(t, [1, 2])) for t in (d * z, d))]
+    sums = (tf.reduce_sum(t, [1, 2]) for t in (d * z, d))
+    return [pfor.stacked(t) for t in (tf.reshape(d_x, tf.shape(x)), *sums)]

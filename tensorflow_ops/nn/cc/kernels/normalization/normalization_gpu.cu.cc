@@ -58,11 +58,12 @@ __global__ void __launch_bounds__(kThreads)
     const Group group(a, i);
     const Value count = static_cast<Value>(group.count > 0 ? group.count : 1);
     Value mean = 0, squares = 0;
-    if (a.centered) {
+    if (a.centered && group.count > 0) {
+      const Value near = Widen(a.x[group.first]);
       for (int64_t k = lane; k < group.count; k += kLanes) {
-        mean += Widen(a.x[group.Place(k)]);
+        mean += Widen(a.x[group.Place(k)]) - near;
       }
-      mean = SumOfThreads<kLanes>(mean, of_warps) / count;
+      mean = near + SumOfThreads<kLanes>(mean, of_warps) / count;
     }
     for (int64_t k = lane; k < group.count; k += kLanes) {
       const Value d = Widen(a.x[group.Place(k)]) - mean;

@@ -79,12 +79,15 @@ void NormalizeRows(const NormalizationArgs<T>& a, int64_t begin, int64_t end) {
   const int64_t n = a.channels;
   for (int64_t row = begin; row < end; ++row) {
     const T* const x = a.x + row * n;
-    const Value count = static_cast<Value>(n > 0 ? n : 1);
+    const Value count = static_cast<Value>(n);
     Value mean = 0;
     if (a.centered) {
-      mean = SumOf<T>(n, [&](const auto& part,
-                             int64_t at) { return part.Load(x + at, 0); }) /
-             count;
+      // Sums of distances from a number of the row: those of the numbers would
+      // round more where the mean is large.
+      const Value near = LoadOne(x);
+      mean = near + SumOf<T>(n, [&](const auto& part, int64_t at) {
+                      return part.Load(x + at, 0) - near;
+                    }) / count;
     }
     const Value squares = SumOf<T>(n, [&](const auto& part, int64_t at) {
       const V d = part.Load(x + at, 0) - mean;
@@ -276,9 +279,14 @@ void NormalizePlanes(const Cpu& cpu, const NormalizationArgs<T>& a) {
       };
       std::fill(shift.begin(), shift.end(), 0);
       if (a.centered) {
-        add_each([](V x, V, V sum) { return sum + x; });
         ForGroups(a, [&](int64_t, int64_t c) {
-          const Value mean = SumOfChannels(a, sums.data() + c) /
+          std::fill_n(shift.begin() + c, group_channels,
+                      LoadOne(a.x + begin * channels + c));
+        });
+        add_each([](V x, V near, V sum) { return sum + (x - near); });
+        ForGroups(a, [&](int64_t, int64_t c) {
+          const Value mean =
+              shift[c] + SumOfChannels(a, sums.data() + c) /
                              static_cast<Value>((end - begin) * group_channels);
           std::fill_n(shift.begin() + c, group_channels, mean);
         });
@@ -315,8 +323,7 @@ void NormalizePlanes(const Cpu& cpu, const NormalizationArgs<T>& a) {
           }
           a.statistics[2 * i] = mean;
           a.statistics[2 * i + 1] =
-              InverseRoot(squares / std::max<Value>(count, 1) +
-                          static_cast<Value>(a.epsilon));
+              InverseRoot(squares / count + static_cast<Value>(a.epsilon));
         }
       });
   chunks.ForEach(cpu, 1, [&] {
@@ -459,6 +466,14 @@ void GradientsOfPlanes(const Cpu& cpu, const NormalizationGradArgs<T>& a) {
 
 template <typename T>
 Error Normalization(const Cpu& cpu, const NormalizationArgs<T>& args) {
+  if (args.Count() == 0) {
+    for (int64_t i = 0; i < args.batch * args.groups; ++i) {
+      args.statistics[2 * i] = 0;
+      args.statistics[2 * i + 1] =
+          InverseRoot(static_cast<Accumulator<T>>(args.epsilon));
+    }
+    return nullptr;
+  }
   const std::vector<Accumulator<T>> zeros(args.beta == nullptr ? args.channels
                                                                : 0);
   NormalizationArgs<T> a = args;
@@ -475,7 +490,10 @@ Error Normalization(const Cpu& cpu, const NormalizationArgs<T>& args) {
 
 template <typename T>
 Error NormalizationGrad(const Cpu& cpu, const NormalizationGradArgs<T>& args) {
-  if (args.IsOfRows()) {
+  if (args.Count() == 0) {
+    std::fill_n(args.d_gamma, args.channels, 0);
+    std::fill_n(args.d_beta, args.channels, 0);
+  } else if (args.IsOfRows()) {
     GradientsOfRows(cpu, args);
   } else {
     GradientsOfPlanes(cpu, args);

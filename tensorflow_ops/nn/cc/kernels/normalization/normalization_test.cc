@@ -115,6 +115,7 @@ void CheckSizes(const Device& device) {
       {5, 1, 5001, 1}, {130, 1, 16, 1},  {2, 7, 6, 3},   {3, 70, 48, 8},
       {1, 9, 21, 1},   {2, 500, 20, 20}, {4, 1, 40, 10}, {1, 130, 70, 2},
       {0, 1, 4, 1},    {3, 0, 4, 2},     {2, 1, 0, 1},   {0, 3, 4, 2},
+      {2, 3, 0, 3},
   };
   for (const Size& size : sizes) {
     for (const bool centered : {false, true}) {

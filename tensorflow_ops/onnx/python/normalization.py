@@ -1,0 +1,14 @@
+"""ONNX's operator of layer normalization."""
+
+from tensorflow_ops.onnx.python.operators import dims, operator
+
+
+def _is_layer_norm(op):
+    return dims(op.inputs[0], 3)[1] == 1 and op.get_attr("groups") == 1 and op.get_attr("centered")
+
+
+@operator("Normalization", 17, _is_layer_norm)
+def _normalization(nodes):
+    x = nodes.widened(nodes.inputs[0])
+    y = nodes.LayerNormalization(x, *nodes.inputs[1:], axis=-1, epsilon=sum(nodes.attr("epsilon")))
+    return [y, None]
