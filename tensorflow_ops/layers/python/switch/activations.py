@@ -9,7 +9,7 @@ from tensorflow_ops.core.python import arguments, library
 from tensorflow_ops.layers.python.switch.served import Original, served
 from tensorflow_ops.nn.python.ops import activations
 
-# With oneDNN, grappler makes one op of a product of matrices, the bias and gelu, unless a gradient needs the sum.
+# Unless a gradient needs the sum: with oneDNN, grappler makes one op of a product of matrices, the bias and gelu.
 _FUSED_BY_GRAPPLER = Original("a product that grappler fuses it with")
 
 
@@ -24,23 +24,24 @@ def _misfit(*tensors):
     return None if dtype in arguments.FLOAT_DTYPES else Original(f"{dtype.name} inputs")
 
 
-def _is_product_and_bias(x):
-    return not tf.executing_eagerly() and x.op.type == "BiasAdd" and x.op.inputs[0].op.type == "MatMul"
+def _of_function(x, activation):
+    x = tf.convert_to_tensor(x)
+    misfit = _misfit(x)
+    if not misfit and not tf.executing_eagerly() and x.op.type == "BiasAdd" and x.op.inputs[0].op.type == "MatMul":
+        misfit = _FUSED_BY_GRAPPLER
+    return misfit or activations.activated(x, None, activation)
 
 
 @served("gelu", "backend.nn")
 def gelu(original, x, approximate=True):
     del original
-    x = tf.convert_to_tensor(x)
-    misfit = _misfit(x) or (_FUSED_BY_GRAPPLER if _is_product_and_bias(x) else None)
-    return misfit or activations.activated(x, None, "gelu_tanh" if approximate else "gelu")
+    return _of_function(x, "gelu_tanh" if approximate else "gelu")
 
 
 @served("silu", "backend.nn")
 def silu(original, x):
     del original
-    x = tf.convert_to_tensor(x)
-    return _misfit(x) or activations.activated(x, None, "silu")
+    return _of_function(x, "silu")
 
 
 def _activation(layer):
@@ -68,7 +69,7 @@ def _with_bias(layer, inputs, training, product):
         return misfit
     if bias.shape.rank != 1:
         return Original("a bias of several dims")
-    if activation != "silu" and inputs.shape.rank == 2 and not (training or tf.executing_eagerly()):
+    if inputs.shape.rank == 2 and not (training or tf.executing_eagerly()):
         return _FUSED_BY_GRAPPLER
     return activations.activated(product(inputs, kernel), bias, activation)
 

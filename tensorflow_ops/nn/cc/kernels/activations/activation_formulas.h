@@ -96,7 +96,7 @@ struct Sigmoids {
 };
 template <typename V>
 TFO_FORMULA Sigmoids<V> SigmoidsOf(V x) {
-  const V one = Broadcast<V>(1), e = ExpOfNotPositive(x < V{} ? x : -x);
+  const V one = Broadcast<V>(1), e = ExpOfNotPositive(x > V{} ? -x : x);
   const V greater = one / (one + e), lesser = e * greater;
   return {x < V{} ? lesser : greater, x < V{} ? greater : lesser};
 }
@@ -116,7 +116,8 @@ TFO_FORMULA V Activate(V x) {
       return x < V{} ? of_tail : x - of_tail;
     }
     const V cdf = x < V{} ? tail * bell : one - tail * bell;
-    return MulAdd(near, bell * Value(0.3989422804014327), cdf);
+    const V slope = MulAdd(near, bell * Value(0.3989422804014327), cdf);
+    return x == x ? slope : x;  // not another NaN, depending on the compiler
   } else {
     const V a = SizeUpTo(x, Value(kIsDouble<V> ? 746 : 104));  // e^-a is 0
     const V near = x < V{} ? -a : a, value = x < V{} ? -a : x;
