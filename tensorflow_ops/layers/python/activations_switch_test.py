@@ -114,7 +114,8 @@ class ActivationsTest(tf.test.TestCase, parameterized.TestCase):
                 losses.append(copy.fit(x, y, epochs=3, verbose=0).history["loss"])
         self.assertAllClose(*losses, 1e-5)
         self.assertEqual(
-            tfo.layers.fused_ops(), {"bias_activation": {"fused": 2, "original": 0}, "gelu": {"fused": 1, "original": 0}}
+            tfo.layers.fused_ops(),
+            {"bias_activation": {"fused": 2, "original": 0}, "gelu": {"fused": 1, "original": 0}},
         )
 
     def test_originals(self):

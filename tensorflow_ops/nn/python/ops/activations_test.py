@@ -99,7 +99,10 @@ class ActivationsTest(tf.test.TestCase, parameterized.TestCase):
             return y, *tape.gradient(y, (x, bias), up)
 
         for one, other in (
-            (tf.vectorized_map(lambda b: gradients(*b), (bias, up)), [gradients(*b) for b in zip(bias, up)]),
+            (
+                tf.vectorized_map(lambda b: gradients(*b), (bias, up)),
+                [gradients(*b) for b in zip(bias, up, strict=True)],
+            ),
             (tf.vectorized_map(lambda u: gradients(bias[0], u), up), [gradients(bias[0], u) for u in up]),
             ([tf.vectorized_map(lambda u: tfo.nn.silu(u, bias[0]), up)], [[tfo.nn.silu(u, bias[0])] for u in up]),
         ):
