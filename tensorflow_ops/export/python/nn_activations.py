@@ -19,7 +19,9 @@ def _bias_activation(features, bias, *, activation):
     if tf.compat.as_bytes(activation) == b"silu":
         y = x * tf.sigmoid(x)
     elif tf.compat.as_bytes(activation) == b"gelu":
-        y = 0.5 * x * (1 + tf.math.erf(x * math.sqrt(0.5)))
+        # TensorFlow's erf of infinity is NaN in float64.
+        most = tf.constant(40, x.dtype)
+        y = 0.5 * x * (1 + tf.math.erf(tf.where(x > most, most, x) * math.sqrt(0.5)))
     else:
         y = 0.5 * x * (1 + tf.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x * x * x)))
     return tf.cast(y, features.dtype)

@@ -16,8 +16,8 @@ _BAD = [
     ({"bias": _FEATURES[0]}, r"bias are \[4,5\], expected \[5\]: one for each channel|bias must be \[channels\]"),
 ]
 _VARIANTS = [{"features": _EXTREMES}, {"features": _FEATURES[0, 0]}]
-_NO_BIAS = [{"bias": None}, {"features": _EXTREMES, "bias": None}, {"features": tf.constant(1.5), "bias": None}]
-_EDGE = [{"features": _FEATURES[:0]}, {"features": tf.zeros([3, 0]), "bias": tf.zeros([0])}]
+_NO_BIAS = [{"bias": None}, {"features": _EXTREMES, "bias": None}]
+_EDGE = [{"features": _FEATURES[:0]}, {"features": tf.zeros([3, 4, 0]), "bias": tf.zeros([0])}]
 
 SAMPLES = {
     "nn.gelu": sample(

@@ -114,6 +114,7 @@ class ActivationsTest(tf.test.TestCase, parameterized.TestCase):
         for function in (lambda x: tfo.nn.gelu(x), lambda x: tfo.nn.gelu(x, [0.0, 1, 2])):
             traced = tf.function(function, [tf.TensorSpec(None, tf.float64)])
             self.assertAllEqual(traced(x), function(x))
+        self.assertEqual(tfo.nn.gelu(1.0).shape, [])
         self.assertAllClose(tf.function(tfo.nn.silu, [tf.TensorSpec(None, tf.float64)])(1.0), _sigmoid(1))
         with self.assertRaisesRegex(tf.errors.InvalidArgumentError, r"features must be \[..., channels\]"):
             traced(1.0)
