@@ -1,11 +1,13 @@
-"""Functions of logits and of Gaussians, attention, recurrence, deformable ops, losses of label sequences."""
+"""Activations, logits and Gaussians, attention, recurrence, deformable ops, losses of label sequences."""
 
 from tensorflow_ops.nn.python.ops import (  # noqa: F401  (register gradients and vectorization)
+    activations_grad,
     crf_grad,
     nn_grad,
     recurrent_grad,
     sequence_grad,
 )
+from tensorflow_ops.nn.python.ops.activations import gelu, silu
 from tensorflow_ops.nn.python.ops.attention import attention
 from tensorflow_ops.nn.python.ops.crf import CrfDecode, crf_decode, crf_log_likelihood, crf_marginals
 from tensorflow_ops.nn.python.ops.cross_entropy import (
@@ -39,6 +41,7 @@ __all__ = [
     "decode_attention",
     "deform_conv2d",
     "gaussian_kl",
+    "gelu",
     "group_norm",
     "gru",
     "label_log_prob",
@@ -50,6 +53,7 @@ __all__ = [
     "quantized_matmul",
     "rms_norm",
     "rnnt_loss",
+    "silu",
     "softmax",
     "softmax_cross_entropy",
     "softmax_entropy",

@@ -21,6 +21,7 @@
 //   In, Optional   an input; null where attr has_NAME is 0
 //   Scalar         an input of one number, in host memory
 //   Out            an output; the name of the input whose memory it may take
+//   OptionalOut    an output, which a call has if it has this Optional
 //   Size           of a dim that inputs above have; of "...", the number of
 //                  rows
 //   Types          where the attrs of dtypes stand among the others
@@ -52,6 +53,8 @@ struct ArgsVisitor {
   void Scalar(const X&...) {}
   template <typename... X>
   void Out(const X&...) {}
+  template <typename... X>
+  void OptionalOut(const X&...) {}
   template <typename... X>
   void Size(const X&...) {}
   template <typename... X>

@@ -14,10 +14,14 @@ void ShapeVisitor::ReadInput(const char* name, const char* shape) {
                 ctx_->input(inputs_++)));
 }
 
-void ShapeVisitor::ReadOptional(const char* name, const char* shape) {
+bool ShapeVisitor::HasOptional(const char* name) {
   std::optional<ShapeHandle> input;
-  if (!status().ok() || !Ok(OptionalInput(ctx_, name, &input))) return;
-  if (input.has_value()) ReadInput(name, shape);
+  return status().ok() && Ok(OptionalInput(ctx_, name, &input)) &&
+         input.has_value();
+}
+
+void ShapeVisitor::ReadOptional(const char* name, const char* shape) {
+  if (HasOptional(name)) ReadInput(name, shape);
 }
 
 absl::Status ShapeVisitor::SetOutputs() {

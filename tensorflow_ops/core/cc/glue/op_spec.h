@@ -52,6 +52,10 @@ class DefinitionVisitor : public ArgsVisitor {
   void Out(const char* name, const char*, X*, const char* = nullptr) {
     op_.Output(absl::StrCat(name, ": ", TypeOf<X>()));
   }
+  template <typename X>
+  void OptionalOut(const char* name, const char*, const char* of, X*) {
+    op_.Output(absl::StrCat(name, ": has_", of, " * ", TypeOf<X>()));
+  }
   template <typename... Name>
   void Types(const Name&... names) {
     (AddType(names), ...);
@@ -168,6 +172,10 @@ class ShapeVisitor
   void Out(const char*, const char* shape, const X&...) {
     outputs_.push_back(shape);
   }
+  template <typename X>
+  void OptionalOut(const char*, const char* shape, const char* of, X*) {
+    if (HasOptional(of)) outputs_.push_back(shape);
+  }
   void Size(const std::string& name, int64_t* size) {
     *size = name == "..." ? -1 : ctx_->Value(dims_[name]);
   }
@@ -192,6 +200,7 @@ class ShapeVisitor
  private:
   void ReadInput(const char* name, const char* shape);
   void ReadOptional(const char* name, const char* shape);
+  bool HasOptional(const char* name);
 
   NamedDims dims_;
   int inputs_ = 0;
@@ -271,6 +280,12 @@ class TensorsVisitor : public FallibleVisitor {
   void Out(const char*, const char*, X** data, const char* from = nullptr) {
     ::tensorflow::Tensor* tensor;
     if (Allocate(from, &tensor)) *data = Data<X>(tensor);
+  }
+  template <typename X>
+  void OptionalOut(const char* name, const char* shape, const char* of,
+                   X** data) {
+    *data = nullptr;
+    if (OptionalInput(ctx_, of) != nullptr) Out(name, shape, data);
   }
   void Size(const char*, int64_t* size);
 

@@ -79,6 +79,12 @@ class Tensors : public ArgsVisitor {
     *data = DataOf<X>(name);
     if (takes) *static_cast<const X**>(inputs_.at(from)) = *data;
   }
+  template <typename X>
+  void OptionalOut(const std::string& name, const std::string& shape,
+                   const std::string& of, X** data) {
+    *data = nullptr;
+    if (tensors_.count(of) > 0) Out(name, shape, data);
+  }
   void Size(const std::string& name, int64_t* size) { *size = sizes_.at(name); }
 
   template <typename X>
