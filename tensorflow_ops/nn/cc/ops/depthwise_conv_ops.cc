@@ -12,8 +12,8 @@ using ::tensorflow::shape_inference::InferenceContext;
 using ::tensorflow::shape_inference::ShapeHandle;
 
 // The output's shape from the input and the filter, inputs `first` on.
-absl::Status ConvolvedShape(InferenceContext* c, int first,
-                            ShapeHandle* output) {
+absl::Status DepthwiseConvolvedShape(InferenceContext* c, int first,
+                                     ShapeHandle* output) {
   DepthwiseConvAttrs attrs;
   TF_RETURN_IF_ERROR(attrs.Read(c));
   ShapeHandle input, filter;
@@ -49,14 +49,14 @@ absl::Status ConvolvedShape(InferenceContext* c, int first,
 
 absl::Status SetDepthwiseConvShape(InferenceContext* c) {
   ShapeHandle output;
-  TF_RETURN_IF_ERROR(ConvolvedShape(c, 0, &output));
+  TF_RETURN_IF_ERROR(DepthwiseConvolvedShape(c, 0, &output));
   c->set_output(0, output);
   return absl::OkStatus();
 }
 
 absl::Status SetDepthwiseConvGradShapes(InferenceContext* c) {
   ShapeHandle output;
-  TF_RETURN_IF_ERROR(ConvolvedShape(c, 1, &output));
+  TF_RETURN_IF_ERROR(DepthwiseConvolvedShape(c, 1, &output));
   TF_RETURN_IF_ERROR(Expect("d_output must have the output's shape",
                             c->Merge(c->input(0), output, &output)));
   for (int i = 0; i < 2; ++i) c->set_output(i, c->input(i + 1));

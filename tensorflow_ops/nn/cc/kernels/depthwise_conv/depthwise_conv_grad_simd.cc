@@ -288,6 +288,7 @@ void GradientsDirectly(const Cpu& cpu, const DepthwiseConvGradArgs<T>& args) {
 
 template <typename T>
 Error DepthwiseConvGrad(const Cpu& cpu, const DepthwiseConvGradArgs<T>& args) {
+  if (args.channels == 0) return nullptr;
   if (!FitPlanes(args)) {
     GradientsDirectly(cpu, args);
   } else if (args.x.stride == 1) {

@@ -59,16 +59,18 @@ void ConvolveDirectly(const Cpu& cpu, const DepthwiseConvArgs<T>& args) {
   constexpr int64_t kRowsAhead = 5;
   const ConvAxis &y = args.y, &x = args.x;
   const int64_t channels = args.channels, taps = args.Taps();
-  std::vector<int64_t> offsets(taps);
-  for (int64_t t = 0; t < taps; ++t) {
-    offsets[t] =
-        (t / x.taps * y.dilation * x.size + t % x.taps * x.dilation) * channels;
-  }
   // The columns whose taps are all inside.
   const int64_t reach = (x.taps - 1) * x.dilation;
   const int64_t first = DivideUp(x.before, x.stride);
   const int64_t last = std::min(
       x.outputs, FloorDivide(x.size - 1 - reach + x.before, x.stride) + 1);
+  const bool has_inside =
+      last - first >= kColumns && (y.taps - 1) * y.dilation < y.size;
+  std::vector<int64_t> offsets(taps);
+  for (int64_t t = 0; has_inside && t < taps; ++t) {
+    offsets[t] =
+        (t / x.taps * y.dilation * x.size + t % x.taps * x.dilation) * channels;
+  }
 
   const auto one = [&](int64_t row, int64_t j) {
     const int64_t image = row / y.outputs;
@@ -125,9 +127,8 @@ void ConvolveDirectly(const Cpu& cpu, const DepthwiseConvArgs<T>& args) {
       [&](int64_t begin, int64_t end) {
         for (int64_t row = begin; row < end; ++row) {
           const int64_t i = row % y.outputs;
-          const bool is_inside = y.HasPixel(y.PixelOf(i, 0)) &&
-                                 y.HasPixel(y.PixelOf(i, y.taps - 1)) &&
-                                 last - first >= kColumns;
+          const bool is_inside = has_inside && y.HasPixel(y.PixelOf(i, 0)) &&
+                                 y.HasPixel(y.PixelOf(i, y.taps - 1));
           for (int64_t j = 0; j < x.outputs;) {
             if (!is_inside || j < first || j >= last) {
               one(row, j++);

@@ -11,6 +11,7 @@
 
 #include "tensorflow_ops/core/cc/int_math.h"
 #include "tensorflow_ops/core/cc/scratch.h"
+#include "tensorflow_ops/core/cc/simd/cpu_dispatch.h"
 #include "tensorflow_ops/core/cc/simd/simd.h"
 #include "tensorflow_ops/nn/cc/kernels/depthwise_conv/depthwise_conv.h"
 
