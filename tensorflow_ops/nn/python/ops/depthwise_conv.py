@@ -88,17 +88,16 @@ def depthwise_conv2d(
         raise ValueError(f"dilations is {dilations!r}, expected (vertical, horizontal)")
     dilations = [arguments.static_int("dilations", n, 1) for n in dilations]
     padding, paddings = _check_padding(padding, data_format)
-    input = axes.to_channels_last("input", arguments.float_tensor("input", input), data_format)
+    meaning = "[N, C, H, W]" if data_format == "NCHW" else "[N, H, W, C]"
+    input = arguments.with_shape("input", arguments.float_tensor("input", input), [None] * 4, meaning)
+    input = axes.to_channels_last("input", input, data_format)
     filter = tf.cast(arguments.float_tensor("filter", filter), input.dtype)
-    for key, value in (("input", input), ("filter", filter)):
-        arguments.check_shape(key, value, [None] * 4, "expected 4 dims")
+    filter = arguments.with_shape("filter", filter, [None] * 4, "[kh, kw, C, M]")
     with tf.name_scope(name or "depthwise_conv2d"):
-        multiplier = filter.shape[3] if filter.shape.rank else None
-        if multiplier != 1:
-            multiplier = multiplier or tf.shape(filter)[3]
+        *size, channels, multiplier = filter.shape if filter.shape.is_fully_defined() else tf.unstack(tf.shape(filter))
+        if filter.shape[3] != 1:
             input = tf.repeat(input, multiplier, axis=3)
-        size = tf.shape(filter)
-        filter = tf.reshape(filter, tf.stack([size[0], size[1], size[2] * size[3]]))
+        filter = tf.reshape(filter, [*size, channels * multiplier])
         output = ops.tensorflow_ops_depthwise_conv2d(
             input, filter, strides=strides, dilations=dilations, padding=padding, paddings=paddings
         )

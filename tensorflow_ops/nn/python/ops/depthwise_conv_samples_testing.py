@@ -27,8 +27,8 @@ SAMPLES = {
         edge=[{"input": _IMAGES[:0]}],
         bad=[
             ({"input": _IMAGES[..., :3]}, "filter must be"),
-            ({"input": _IMAGES[0]}, "input must|input are|input is"),
-            ({"filter": normal(3, 2, 4)}, "filter must|filter is"),
+            ({"input": _IMAGES[0]}, r"input (has shape|is) \[6,5,4\], expected \[\?,\?,\?,\?\]: \[N, H, W, C\]"),
+            ({"filter": normal(3, 2, 4)}, r"filter (has shape|is) .*: \[kh, kw, C, M\]"),
             ({"filter": normal(3, 0, 4, 1)}, "filter must be .*all at least 1"),
             ({"strides": [1, 0, 1, 1]}, r"strides is 0, expected an int in \[1, 2147483647\]"),
             ({"strides": [2, 1, 1, 1]}, "strides is .*, expected 1 for the batch and the channels"),
