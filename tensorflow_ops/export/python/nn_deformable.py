@@ -115,19 +115,22 @@ def _deform_conv2d(features, offsets, filters, mask, bias, *, strides, dilations
 @composition("DepthwiseConv2d", [4, 3])
 def _depthwise_conv2d(input, filter, *, strides, dilations, padding, paddings):
     """Calls TensorFlow's op; where that lacks the strides, at stride 1, and omits outputs."""
-    sides = [paddings[:2], paddings[2:]]
-    dtype, input, filter = input.dtype, widened(input), tf.expand_dims(widened(filter), 3)
+    dtype, shape = input.dtype, tf.shape(input)
+    input, filter = widened(input), tf.expand_dims(widened(filter), 3)
     is_native = strides[0] == strides[1] and (max(strides) == 1 or max(dilations) == 1)
-    if padding == "SAME" and not is_native:
-        sizes, taps = tf.shape(input)[1:3], tf.shape(filter)[:2]
-        total = tf.maximum((-(-sizes // strides) - 1) * strides + (taps - 1) * dilations + 1 - sizes, 0)
+    sizes, reach = shape[1:3], (tf.shape(filter)[:2] - 1) * dilations + 1
+    sides = tf.constant([paddings[:2], paddings[2:]])
+    places = (sizes + tf.reduce_sum(sides, 1) - reach) // strides + 1
+    if padding == "SAME":
+        places = -(-sizes // strides)
+        total = tf.maximum((places - 1) * strides + reach - sizes, 0)
         sides = tf.stack([total // 2, total - total // 2], 1)
-        padding = "EXPLICIT"
-    if padding == "EXPLICIT":
+    if padding == "EXPLICIT" or not is_native:
         input = tf.pad(input, tf.concat([[[0, 0]], sides, [[0, 0]]], 0))
         padding = "VALID"
     step = strides[0] if is_native else 1
     output = tf.nn.depthwise_conv2d(input, filter, [1, step, step, 1], padding, dilations=dilations)
     if not is_native:
         output = output[:, :: strides[0], :: strides[1]]
-    return tf.cast(output, dtype)
+    # Of no images, TensorFlow's output has another shape.
+    return tf.cast(tf.reshape(output, tf.concat([shape[:1], places, shape[3:]], 0)), dtype)

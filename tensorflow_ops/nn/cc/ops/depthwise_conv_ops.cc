@@ -39,8 +39,13 @@ absl::Status DepthwiseConvolvedShape(InferenceContext* c, int first,
     const DimensionHandle taps = c->Dim(filter, axis);
     places[axis] = c->UnknownDim();
     if (c->ValueKnown(size) && c->ValueKnown(taps)) {
-      places[axis] =
-          c->MakeDim(attrs.Axis(axis, c->Value(size), c->Value(taps)).outputs);
+      const int64_t outputs =
+          attrs.Axis(axis, c->Value(size), c->Value(taps)).outputs;
+      if (outputs < 0) {
+        return absl::InvalidArgumentError(
+            "input must be at least as large as the filter");
+      }
+      places[axis] = c->MakeDim(outputs);
     }
   }
   *output = c->MakeShape({c->Dim(input, 0), places[0], places[1], channels});

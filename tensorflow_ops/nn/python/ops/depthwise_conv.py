@@ -1,5 +1,6 @@
 """The public function depthwise_conv2d, its gradients and vectorization."""
 
+import functools
 from collections.abc import Sequence
 from typing import Literal, TypeAlias, get_args
 
@@ -35,6 +36,11 @@ def _check_padding(padding, data_format):
     if not all(isinstance(side, list | tuple) and len(side) == 2 for side in sides):
         raise ValueError(f"padding is {padding!r}, expected two numbers for each dim")
     return "EXPLICIT", tuple(arguments.static_int("padding", n, 0) for side in sides for n in side)
+
+
+@functools.cache
+def _has_gpus():
+    return bool(tf.config.list_logical_devices("GPU"))
 
 
 @autograph.op_function
@@ -94,6 +100,11 @@ def depthwise_conv2d(
     filter = tf.cast(arguments.float_tensor("filter", filter), input.dtype)
     filter = arguments.with_shape("filter", filter, [None] * 4, "[kh, kw, C, M]")
     with tf.name_scope(name or "depthwise_conv2d"):
+        is_supported = strides[0] == strides[1] and 1 in (max(strides), max(dilations))
+        if is_supported and _has_gpus():  # our CUDA kernels are plain
+            sides = [[0, 0], [*paddings[:2]], [*paddings[2:]], [0, 0]] if padding == "EXPLICIT" else padding
+            output = tf.nn.depthwise_conv2d(input, filter, [1, *strides, 1], sides, dilations=dilations)
+            return axes.from_channels_last(output, data_format)
         *size, channels, multiplier = filter.shape if filter.shape.is_fully_defined() else tf.unstack(tf.shape(filter))
         if filter.shape[3] != 1:
             input = tf.repeat(input, multiplier, axis=3)

@@ -30,6 +30,7 @@ SAMPLES = {
             ({"input": _IMAGES[0]}, r"input (has shape|is) \[6,5,4\], expected \[\?,\?,\?,\?\]: \[N, H, W, C\]"),
             ({"filter": normal(3, 2, 4)}, r"filter (has shape|is) .*: \[kh, kw, C, M\]"),
             ({"filter": normal(3, 0, 4, 1)}, "filter must be .*all at least 1"),
+            ({"filter": normal(3, 9, 4, 1), "padding": "VALID"}, "input must be at least as large as the filter"),
             ({"strides": [1, 0, 1, 1]}, r"strides is 0, expected an int in \[1, 2147483647\]"),
             ({"strides": [2, 1, 1, 1]}, "strides is .*, expected 1 for the batch and the channels"),
             ({"strides": 1}, "strides is 1, expected one of each of the 4 dims"),
@@ -41,6 +42,7 @@ SAMPLES = {
             ({"padding": [[0, 0], [1, 1], [1, 1], [1, 0]]}, r"expected \[0, 0\] for the batch and the channels"),
             ({"data_format": "NWHC"}, "data_format is 'NWHC'"),
         ],
+        finite=["input", "filter"],
         second_order=True,
     ),
 }

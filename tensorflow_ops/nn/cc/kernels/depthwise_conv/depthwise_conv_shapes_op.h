@@ -38,7 +38,8 @@ struct DepthwiseConvAttrs {
                       "paddings must be four numbers that are not negative");
   }
 
-  // Of axis 0 (height) or 1 (width).
+  // Of axis 0 (height) or 1 (width). As in TensorFlow, outputs are negative if
+  // more than a pixel is missing.
   ConvAxis Axis(int axis, int64_t size, int64_t taps) const {
     ConvAxis a{size, 0, taps, strides[axis], dilations[axis], 0};
     const int64_t reach = (taps - 1) * a.dilation + 1;
@@ -53,7 +54,7 @@ struct DepthwiseConvAttrs {
     a.before = is_explicit ? paddings[2 * axis] : 0;
     const int64_t after = is_explicit ? paddings[2 * axis + 1] : 0;
     const int64_t room = size + a.before + after - reach;
-    a.outputs = room < 0 ? 0 : room / a.stride + 1;
+    a.outputs = room < 0 ? room + 1 : room / a.stride + 1;
     return a;
   }
 };
