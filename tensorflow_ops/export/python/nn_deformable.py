@@ -123,7 +123,7 @@ def _depthwise_conv2d(input, filter, *, strides, dilations, padding, paddings):
     places = (sizes + tf.reduce_sum(sides, 1) - reach) // strides + 1
     if padding == "SAME":
         places = -(-sizes // strides)
-        total = tf.maximum((places - 1) * strides + reach - sizes, 0)
+        total = tf.maximum(tf.maximum((places - 1) * strides, -1) + reach - sizes, 0)
         sides = tf.stack([total // 2, total - total // 2], 1)
     if padding == "EXPLICIT" or not is_native:
         input = tf.pad(input, tf.concat([[[0, 0]], sides, [[0, 0]]], 0))

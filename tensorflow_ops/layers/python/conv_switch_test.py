@@ -331,9 +331,10 @@ class DepthwiseConvTest(tf.test.TestCase, parameterized.TestCase):
         expected, path = model(images), self.get_temp_dir()
         with tfo.layers.use_fused_ops(["depthwise_conv"]):
             model.export(path + "/ours", verbose=False)
-        self.assertAllClose(tf.saved_model.load(path + "/ours").serve(images), expected, 1e-5, 1e-5)
         tfo.export.to_standard_ops(path + "/ours", path + "/standard")
-        self.assertAllClose(tf.saved_model.load(path + "/standard").serve(images), expected, 1e-5, 1e-5)
+        for name in ("ours", "standard"):
+            loaded = tf.saved_model.load(f"{path}/{name}")  # must live as long as its function
+            self.assertAllClose(loaded.serve(images), expected, 1e-5, 1e-5)
 
 
 if __name__ == "__main__":
