@@ -123,7 +123,7 @@ def _depthwise_conv2d(input, filter, *, strides, dilations, padding, paddings):
     places = (sizes + tf.reduce_sum(sides, 1) - reach) // strides + 1
     if padding == "SAME":
         places = -(-sizes // strides)
-        total = tf.maximum(tf.maximum((places - 1) * strides, -1) + reach - sizes, 0)
+        total = tf.maximum((tf.maximum(places, 1) - 1) * strides + reach - sizes, 0)
         sides = tf.stack([total // 2, total - total // 2], 1)
     if padding == "EXPLICIT" or not is_native:
         input = tf.pad(input, tf.concat([[[0, 0]], sides, [[0, 0]]], 0))
@@ -131,6 +131,6 @@ def _depthwise_conv2d(input, filter, *, strides, dilations, padding, paddings):
     step = strides[0] if is_native else 1
     output = tf.nn.depthwise_conv2d(input, filter, [1, step, step, 1], padding, dilations=dilations)
     if not is_native:
-        output = output[:, :: strides[0], :: strides[1]]
+        output = output[:, :: strides[0], :: strides[1]][:, : places[0], : places[1]]
     # Of no images, TensorFlow's output has another shape.
     return tf.cast(tf.reshape(output, tf.concat([shape[:1], places, shape[3:]], 0)), dtype)

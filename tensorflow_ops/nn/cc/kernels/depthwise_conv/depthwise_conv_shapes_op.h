@@ -38,8 +38,7 @@ struct DepthwiseConvAttrs {
                       "paddings must be four numbers that are not negative");
   }
 
-  // Of axis 0 (height) or 1 (width). As in TensorFlow, outputs are negative if
-  // more than a pixel is missing.
+  // Of axis 0 (height) or 1 (width). Outputs are -1 if the filter is larger.
   ConvAxis Axis(int axis, int64_t size, int64_t taps) const {
     ConvAxis a{size, 0, taps, strides[axis], dilations[axis], 0};
     const int64_t reach = (taps - 1) * a.dilation + 1;
@@ -54,7 +53,7 @@ struct DepthwiseConvAttrs {
     a.before = is_explicit ? paddings[2 * axis] : 0;
     const int64_t after = is_explicit ? paddings[2 * axis + 1] : 0;
     const int64_t room = size + a.before + after - reach;
-    a.outputs = room < 0 ? room + 1 : room / a.stride + 1;
+    a.outputs = room < 0 ? -1 : room / a.stride + 1;
     return a;
   }
 };
