@@ -44,5 +44,6 @@ SAMPLES = {
         ],
         finite=["input", "filter"],
         second_order=True,
+        onnx=("Conv", 13),
     ),
 }
