@@ -19,6 +19,7 @@ from tensorflow_ops.nn.python.ops.ctc_loss import ctc_loss
 from tensorflow_ops.nn.python.ops.decode_attention import decode_attention
 from tensorflow_ops.nn.python.ops.deform_conv import deform_conv2d
 from tensorflow_ops.nn.python.ops.deformable_attention import multiscale_deformable_attention
+from tensorflow_ops.nn.python.ops.depthwise_conv import depthwise_conv2d
 from tensorflow_ops.nn.python.ops.dropout import dropout
 from tensorflow_ops.nn.python.ops.gaussian_kl import gaussian_kl
 from tensorflow_ops.nn.python.ops.gru import GRU, gru
@@ -41,6 +42,7 @@ __all__ = [
     "ctc_loss",
     "decode_attention",
     "deform_conv2d",
+    "depthwise_conv2d",
     "dropout",
     "gaussian_kl",
     "gelu",

@@ -1,4 +1,4 @@
-"""Compositions of deformable convolution and deformable attention."""
+"""Compositions of deformable and depthwise convolution and deformable attention."""
 
 import numpy as np
 import tensorflow as tf
@@ -110,3 +110,27 @@ def _deform_conv2d(features, offsets, filters, mask, bias, *, strides, dilations
     output = tf.transpose(tf.matmul(samples, tf.transpose(matrices, [1, 0, 2])), [1, 0, 2])
     output = tf.reshape(output, tf.stack([batch, places[0], places[1], filter_shape[3]]))
     return tf.cast(output + widened(bias[0]) if bias else output, features.dtype)
+
+
+@composition("DepthwiseConv2d", [4, 3])
+def _depthwise_conv2d(input, filter, *, strides, dilations, padding, paddings):
+    """Calls TensorFlow's op; where that lacks the strides, at stride 1, and omits outputs."""
+    dtype, shape = input.dtype, tf.shape(input)
+    input, filter = widened(input), tf.expand_dims(widened(filter), 3)
+    is_native = strides[0] == strides[1] and (max(strides) == 1 or max(dilations) == 1)
+    sizes, reach = shape[1:3], (tf.shape(filter)[:2] - 1) * dilations + 1
+    sides = tf.constant([paddings[:2], paddings[2:]])
+    places = (sizes + tf.reduce_sum(sides, 1) - reach) // strides + 1
+    if padding == "SAME":
+        places = -(-sizes // strides)
+        total = tf.maximum((tf.maximum(places, 1) - 1) * strides + reach - sizes, 0)
+        sides = tf.stack([total // 2, total - total // 2], 1)
+    if padding == "EXPLICIT" or not is_native:
+        input = tf.pad(input, tf.concat([[[0, 0]], sides, [[0, 0]]], 0))
+        padding = "VALID"
+    step = strides[0] if is_native else 1
+    output = tf.nn.depthwise_conv2d(input, filter, [1, step, step, 1], padding, dilations=dilations)
+    if not is_native:
+        output = output[:, :: strides[0], :: strides[1]][:, : places[0], : places[1]]
+    # Of no images, TensorFlow's output has another shape.
+    return tf.cast(tf.reshape(output, tf.concat([shape[:1], places, shape[3:]], 0)), dtype)

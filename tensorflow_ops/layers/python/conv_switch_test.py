@@ -1,4 +1,4 @@
-"""Tests of grouped convolutions by tfo.layers.use_fused_ops."""
+"""Tests of grouped and depthwise convolutions by tfo.layers.use_fused_ops."""
 
 import itertools
 
@@ -96,7 +96,7 @@ class ConvTest(tf.test.TestCase, parameterized.TestCase):
         with tfo.layers.use_fused_ops(["conv"]):
             actual = run(images, kernel, to_outputs)
         reason = "XLA" if mode == "XLA" else None
-        is_depthwise = kernel.shape[-2] == 1 and isinstance(strides, int)
+        is_depthwise = kernel.shape[-2] == 1
         if not reason and not is_depthwise and not (_HAS_ONEDNN and images.dtype.size < 8):
             reason = f"groups of several channels, in {images.dtype.name} without oneDNN"
         calls = {"fused": 0, "original": 1, "reasons": {reason: 1}} if reason else {"fused": 1, "original": 0}
@@ -217,6 +217,124 @@ class ConvTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual(
             output.splitlines(), ["40960.0", reason.format("float32"), "40960.0", reason.format("bfloat16")]
         )
+
+
+def _depthwise_kernel(kernel):
+    """Returns [..., channels, multiplier] as a kernel of as many groups."""
+    return tf.reshape(kernel, [*kernel.shape[:-2], 1, kernel.shape[-2] * kernel.shape[-1]])
+
+
+class DepthwiseConvTest(tf.test.TestCase, parameterized.TestCase):
+    @parameterized.product(multiplier=(1, 2), dtype=("float32", "float64", "float16", "bfloat16"))
+    def test_is_the_definition(self, multiplier, dtype):
+        modes, paddings, steps = ("eager", "graph", "unknown sizes"), ("same", "valid"), ((1, 1), (2, 1), (1, 2))
+        kernels = [3, 3], [7, 7], [5, 2], [3]
+        for shape, mode, padding, batch, (strides, dilations) in pairwise_testing.pairs_of(
+            kernels, modes, paddings, (2, 0), steps
+        ):
+            images = tf.cast(_RNG.normal(size=[batch, *[19, 20][: len(shape)], 5]), dtype)
+            kernel = tf.cast(_RNG.normal(size=[*shape, 5, multiplier]), dtype)
+            wide = [tf.cast(x, tf.float64) for x in (images, kernel)]
+            define = lambda x, k, o=(strides, padding, dilations): _convolve(x, _depthwise_kernel(k), *o)  # noqa: E731
+            to_outputs = tf.cast(tf.cast(_RNG.normal(size=define(*wide).shape), dtype), tf.float64)
+            expected = _with_gradients(define)(*wide, to_outputs)
+            options = strides, padding, "channels_last", dilations
+            run = _with_gradients(lambda x, k, o=options: keras.ops.depthwise_conv(x, k, *o))
+            if mode == "unknown sizes":
+                specs = [tf.TensorSpec([None] * (images.shape.rank - 1) + [5], dtype), kernel]
+                run = tf.function(
+                    run, [*specs[:1], tf.TensorSpec(kernel.shape, dtype), tf.TensorSpec(None, tf.float64)]
+                )
+            elif mode == "graph":
+                run = tf.function(run)
+            with tfo.layers.use_fused_ops(["depthwise_conv"]):
+                actual = run(images, kernel, to_outputs)
+            self.assertEqual(tfo.layers.fused_ops(), {"depthwise_conv": {"fused": 1, "original": 0}})
+            for one, other in zip(actual, expected, strict=True):
+                self.assertEqual(one.dtype, dtype)
+                other = tf.reshape(other, one.shape)
+                limit = _RTOL[dtype] * np.max(np.abs(other), initial=1e-3)
+                self.assertAllClose(tf.cast(one, tf.float64), other, 0, limit)
+
+    @parameterized.parameters(
+        (keras.layers.DepthwiseConv2D(3, 2, "same", activation="tanh"), [2, 7, 6, 8]),
+        (keras.layers.SeparableConv2D(5, 3, depth_multiplier=2, activation="tanh"), [2, 7, 6, 8]),
+        (keras.layers.DepthwiseConv1D(3, 1, "same", dilation_rate=2), [2, 9, 8]),
+        (keras.layers.SeparableConv1D(5, 3, activation="tanh"), [2, 9, 8]),
+    )
+    def test_layers_and_second_derivatives(self, layer, shape):
+        inputs = tf.constant(_RNG.normal(size=shape), tf.float32)
+
+        def second():
+            with tf.GradientTape() as outer:
+                outer.watch(inputs)
+                with tf.GradientTape() as inner:
+                    inner.watch(inputs)
+                    outputs = tf.reduce_sum(layer(inputs) ** 3)
+                gradient = inner.gradient(outputs, inputs)
+            return outer.gradient(gradient, [inputs, *(v.value for v in layer.trainable_variables[:-1])])
+
+        expected = second()
+        with tfo.layers.use_fused_ops(["depthwise_conv"]):
+            actual = second()
+        self.assertEqual(tfo.layers.fused_ops()["depthwise_conv"]["fused"], 1)
+        for one, other in zip(actual, expected, strict=True):
+            self.assertAllClose(one, other, 1e-4, 1e-4)
+
+    @parameterized.parameters(
+        ({"data_format": "channels_first"}, "channels_first"),
+        ({"shape": [2, 5, 5, None]}, "unknown channels"),
+        ({"kernel_shape": [3, None, 4, 1]}, "a kernel of unknown size"),
+        ({"jit_compile": True}, "XLA"),
+    )
+    def test_originals(self, options, reason):
+        shape, kernel_shape = options.pop("shape", [2, 5, 5, 4]), options.pop("kernel_shape", [3, 3, 4, 1])
+        jit_compile, options = options.pop("jit_compile", False), {"data_format": "channels_last"} | options
+        size = [4 if n is None else n for n in shape]
+        if options["data_format"] == "channels_first":
+            size = shape = [2, 4, 5, 5]
+        images, kernel = _RNG.normal(size=size), _RNG.normal(size=[3, 3, 4, 1])
+        expected = _convolve(
+            np.moveaxis(images, 1, 3) if shape[1] == 4 else images, kernel.reshape(3, 3, 1, 4), 1, "valid", 1
+        )
+        run = tf.function(
+            lambda x, k: keras.ops.depthwise_conv(x, k, **options),
+            [tf.TensorSpec(shape, tf.float64), tf.TensorSpec(kernel_shape, tf.float64)],
+            jit_compile=jit_compile,
+        )
+        with tfo.layers.use_fused_ops():
+            try:
+                actual = run(images, kernel)
+            except (tf.errors.OpError, ValueError):  # of some versions, or without a GPU
+                actual = None
+        self.assertEqual(
+            tfo.layers.fused_ops(), {"depthwise_conv": {"fused": 0, "original": 1, "reasons": {reason: 1}}}
+        )
+        if actual is not None and shape[1] != 4:
+            self.assertAllClose(actual, expected, 1e-6, 1e-6)
+
+    def test_errors_are_keras(self):
+        for shape, kernel, strides in (
+            ([2, 5, 5, 5, 4], [3, 3, 4, 1], 1),
+            ([2, 5, 5, 6], [3, 3, 4, 1], 1),
+            ([2, 2, 2, 4], [5, 5, 4, 1], 1),
+        ):
+            with tfo.layers.use_fused_ops(["depthwise_conv"]), self.assertRaises(Exception):  # noqa: B017
+                keras.ops.depthwise_conv(tf.zeros(shape), tf.zeros(kernel), strides, "valid", "channels_last")
+            self.assertEqual(tfo.layers.fused_ops().get("depthwise_conv", {}).get("fused", 0), 0)
+
+    def test_exported_models_load_and_become_standard(self):
+        inputs = keras.Input([9, 8, 4])
+        outputs = keras.layers.DepthwiseConv2D(3, 2, "same", activation="relu6")(inputs)
+        model = keras.Model(inputs, keras.layers.SeparableConv2D(5, 3)(outputs))
+        images = tf.constant(_RNG.normal(size=[2, 9, 8, 4]), tf.float32)
+        expected, path = model(images), self.get_temp_dir()
+        with tfo.layers.use_fused_ops(["depthwise_conv"]):
+            model.export(path + "/ours", verbose=False)
+        tfo.export.to_standard_ops(path + "/ours", path + "/standard")
+        for name in ("ours", "standard"):
+            loaded = tf.saved_model.load(f"{path}/{name}")  # must live as long as its function
+            self.assertAllClose(loaded.serve(images), expected, 1e-5, 1e-5)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""ONNX's operator of deformable convolution."""
+"""ONNX's operators of deformable and depthwise convolution."""
 
 from tensorflow_ops.onnx.python.operators import dims, operator
 
@@ -43,5 +43,32 @@ def _deform_conv2d(nodes):
         pads=[top, left, bottom, right],
         group=features_channels // channels_in_group,
         offset_group=nodes.shape(offsets)[3] // (2 * filter_size[0] * filter_size[1]),
+    )
+    return [nodes.to_channels_last(output)]
+
+
+def _depthwise_conv_fits(op):
+    _, *sizes, _ = dims(op.inputs[0], 4)
+    filters = dims(op.inputs[1], 3)
+    return None not in [*(sizes if op.get_attr("padding") == b"SAME" else []), *filters]
+
+
+@operator("DepthwiseConv2d", 13, _depthwise_conv_fits)
+def _depthwise_conv2d(nodes):
+    images, filters = nodes.inputs
+    *filter_size, channels = nodes.shape(filters)
+    strides, dilations = nodes.attr("strides"), nodes.attr("dilations")
+    top, bottom, left, right = nodes.attr("paddings")
+    if nodes.attr("padding") == "SAME":
+        size = nodes.shape(images)[1:3]
+        (top, bottom), (left, right) = map(_same_padding, size, filter_size, strides, dilations)
+    output = nodes.Conv(
+        nodes.to_channels_first(nodes.widened(images)),
+        nodes.Unsqueeze(nodes.Transpose(nodes.widened(filters), perm=[2, 0, 1]), nodes.ints(1)),
+        kernel_shape=filter_size,
+        strides=strides,
+        dilations=dilations,
+        pads=[top, left, bottom, right],
+        group=channels,
     )
     return [nodes.to_channels_last(output)]

@@ -11,8 +11,8 @@ from tensorflow_ops.testing.python import inputs
 
 # The newest opset of all operators.
 _OPSET = 19
-# A loop whose number of iterations depends on the number of rows.
-_NEEDS_STATIC_DIMS = ("nn.linear_cross_entropy", "nn.deform_conv2d")
+# A loop whose number of iterations depends on the number of rows; ONNX's attributes of convolutions.
+_NEEDS_STATIC_DIMS = ("nn.linear_cross_entropy", "nn.deform_conv2d", "nn.depthwise_conv2d")
 # ONNX Runtime reads beside an empty feature map, and crashes.
 _NEEDS_PIXELS = ("detection.roi_align", "detection.multiscale_roi_align")
 # An opset; before it, Reshape takes 0 for the size of the input.
@@ -21,6 +21,8 @@ _TAKES_SIZES_OF_0 = 14
 _HAS_CAPTURES = "seq2seq.ctc_beam_search_decode (language model)"
 # ONNX Runtime lacks Atan and Erf of float64, and rounds products of float16 differently.
 _OTHER_DTYPES = {"detection.box_iou (ciou)": "float64", "nn.gelu": "float64"}
+# ONNX Runtime lacks Atan and Conv of float64, and rounds products of float16 differently.
+_OTHER_DTYPES = {"detection.box_iou (ciou)": "float64", "nn.depthwise_conv2d": "float64"}
 _OTHER_DTYPES |= {"nn.linear_cross_entropy (16 bits, no bias)": "float16"}
 # Of activation_bits=8, where such a product decides which integer is the nearest.
 _OTHER_DTYPES |= {f"nn.quantized_matmul {number}": "float16" for number in (8, 9, 10)}
