@@ -19,10 +19,8 @@ _NEEDS_PIXELS = ("detection.roi_align", "detection.multiscale_roi_align")
 _TAKES_SIZES_OF_0 = 14
 # Constants outside of the function become inputs of the model.
 _HAS_CAPTURES = "seq2seq.ctc_beam_search_decode (language model)"
-# ONNX Runtime lacks Atan and Erf of float64, and rounds products of float16 differently.
-_OTHER_DTYPES = {"detection.box_iou (ciou)": "float64", "nn.gelu": "float64"}
-# ONNX Runtime lacks Atan and Conv of float64, and rounds products of float16 differently.
-_OTHER_DTYPES = {"detection.box_iou (ciou)": "float64", "nn.depthwise_conv2d": "float64"}
+# ONNX Runtime lacks Atan, Conv and Erf of float64, and rounds products of float16 differently.
+_OTHER_DTYPES = dict.fromkeys(("detection.box_iou (ciou)", "nn.depthwise_conv2d", "nn.gelu"), "float64")
 _OTHER_DTYPES |= {"nn.linear_cross_entropy (16 bits, no bias)": "float16"}
 # Of activation_bits=8, where such a product decides which integer is the nearest.
 _OTHER_DTYPES |= {f"nn.quantized_matmul {number}": "float16" for number in (8, 9, 10)}
