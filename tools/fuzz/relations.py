@@ -394,6 +394,38 @@ def _batch_normalization(rng):
     return calls.gradient(call), {"x": 3 * _normal(rng, *sizes) + 2}
 
 
+def _trained(layer, x):
+    """Returns a call of a layer, with the gradients to x and to its variables of random values, and x."""
+    layer.build([None, *x.shape[1:]])
+    for seed, variable in enumerate(layer.trainable_variables):
+        variable.assign(np.random.default_rng(seed).normal(1, 1, variable.shape))
+
+    def call(x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            outputs = tf.sin(layer(x))
+        return outputs, tape.gradient(outputs, [x, *(v.value for v in layer.trainable_variables)])
+
+    return call, {"x": x}
+
+
+def _normalization(name):
+    def of(rng):
+        channels, groups = (int(n) for n in rng.integers(1, 5, size=2))
+        sizes = [*rng.integers(1, 6, size=rng.integers(1, 4)), groups * channels]
+        options = {
+            "LayerNormalization": {"axis": list(range(-int(rng.integers(1, len(sizes))), 0))},
+            "GroupNormalization": {"groups": groups},
+            "RMSNormalization": {},
+        }[name]
+        if name != "RMSNormalization":
+            options |= {option: bool(rng.integers(2)) for option in ("scale", "center")}
+        layer = getattr(keras.layers, name)(epsilon=float(rng.choice([1e-2, 1.0])), **options)
+        return _trained(layer, 3 * _normal(rng, *sizes) + 2)
+
+    return of
+
+
 # Options that float32 has exactly, since Keras rounds those of float64 variables to it.
 _OPTIMIZERS = {
     "Adam": {"beta_1": [0.5, 0.75], "beta_2": [0.875], "amsgrad": [False, True], "epsilon": [2**-10]},
@@ -455,6 +487,9 @@ SWITCHED = {
     "sparse_categorical_crossentropy": _crossentropy("sparse_categorical_crossentropy"),
     "categorical_crossentropy": _crossentropy("categorical_crossentropy"),
     "batch_normalization": _batch_normalization,
+    "layer_normalization": _normalization("LayerNormalization"),
+    "rms_normalization": _normalization("RMSNormalization"),
+    "group_normalization": _normalization("GroupNormalization"),
     "optimizers": _optimizer,
 }
 
@@ -463,8 +498,8 @@ def switched(name, seed):
     """Calls Keras with the switch off and on: what is a value must remain it."""
     keras.utils.set_random_seed(seed)
     function, inputs = SWITCHED[name](np.random.default_rng(seed))
-    # Of bfloat16, which may flip an int8; of sums of thousands of numbers.
-    rounding = {"quantized_matmul": 0.02, "batch_normalization": 1e-3}.get(name, 1e-4)
+    # Of bfloat16, which may flip an int8; of sums that cancel.
+    rounding = 0.02 if name == "quantized_matmul" else 1e-3 if name.endswith("_normalization") else 1e-4
     results = []
     for way in (eager, known_shapes, unknown_batches):
         try:

@@ -13,7 +13,14 @@ import tensorflow_ops as tfo
 _RNG = np.random.default_rng(0)
 _IMAGES = _RNG.normal(1, 2, size=[16, 65, 16, 8]).astype(np.float32)
 _LABELS = _RNG.integers(0, 5, [16])
-_ROWS = "batch_normalization", "conv", "optimizers", "sparse_categorical_crossentropy"
+_ROWS = [
+    "batch_normalization",
+    "conv",
+    "group_normalization",
+    "layer_normalization",
+    "optimizers",
+    "sparse_categorical_crossentropy",
+]
 
 
 def _model():
@@ -22,7 +29,9 @@ def _model():
         keras.layers.Conv2D(16, 3, groups=8, padding="same"),
         keras.layers.BatchNormalization(momentum=0.8),
         keras.layers.Activation("tanh"),  # smooth: no rounding moves a number to another branch
+        keras.layers.GroupNormalization(4),
         keras.layers.DepthwiseConv2D(3, strides=2),
+        keras.layers.LayerNormalization(),
         keras.layers.GlobalAveragePooling2D(),
         keras.layers.Dense(5, activation="softmax", dtype="float32"),
     ]
