@@ -357,6 +357,52 @@ def _conv(rng):
     return calls.gradient(call), inputs
 
 
+def _depthwise_conv(rng):
+    rank, channels, multiplier = (int(n) for n in rng.integers([1, 1, 1], [3, 20, 3]))
+    sizes, taps = rng.integers(1, 12, size=rank), rng.integers(1, 8, size=rank)
+    # docs/keras.md: no images differ
+    inputs = {
+        "images": _normal(rng, rng.integers(1, 4), *sizes, channels),
+        "kernel": _normal(rng, *taps, channels, multiplier),
+    }
+    if rng.integers(2):
+        inputs["pointwise"] = _normal(rng, *[1] * rank, channels * multiplier, 3)
+    strides, dilations = (int(n) for n in rng.permutation([1, rng.integers(1, 4)]))
+    padding = str(rng.choice(["same", "valid"]))
+
+    def call(images, kernel, **pointwise):
+        function = keras.ops.separable_conv if pointwise else keras.ops.depthwise_conv
+        kernels = (tf.ensure_shape(x, inputs[name].shape) for name, x in {"kernel": kernel, **pointwise}.items())
+        return tf.sin(function(images, *kernels, strides, padding, "channels_last", dilations))
+
+    return calls.gradient(call), inputs
+
+
+def _activation(name):
+    def of(rng):
+        approximate = {"approximate": bool(rng.integers(2))} if name == "gelu" else {}
+        x = 4 * _normal(rng, *rng.integers(1, 20, size=rng.integers(4)))
+        return calls.gradient(lambda x: tf.sin(getattr(keras.ops, name)(x, **approximate))), {"x": x}
+
+    return of
+
+
+def _bias_activation(rng):
+    depth, units = (int(n) for n in rng.integers(1, 20, size=2))
+    activation, sizes = str(rng.choice(["gelu", "silu"])), rng.integers(1, 5, size=rng.integers(1, 4))
+    if len(sizes) == 2 and rng.integers(2):
+        layer = keras.layers.EinsumDense("abc,cd->abd", [None, units], activation=activation, bias_axes="d")
+    else:
+        layer = keras.layers.Dense(units, activation)
+    return _trained(layer, _normal(rng, *sizes, depth))
+
+
+def _dropout(rng):
+    x = _normal(rng, *rng.integers(1, 40, size=rng.integers(4)))
+    rate, seed = float(rng.choice([1e-9, 0.1, 0.5, 0.999])), int(rng.integers(2**31))
+    return calls.gradient(lambda x: tf.sin(keras.random.dropout(x, rate, seed=seed))), {"x": x}
+
+
 def _crossentropy(name):
     def of(rng):
         *sizes, classes = rng.integers(1, 6, size=rng.integers(1, 4))
@@ -487,6 +533,11 @@ SWITCHED = {
     "sparse_categorical_crossentropy": _crossentropy("sparse_categorical_crossentropy"),
     "categorical_crossentropy": _crossentropy("categorical_crossentropy"),
     "batch_normalization": _batch_normalization,
+    "depthwise_conv": _depthwise_conv,
+    "gelu": _activation("gelu"),
+    "silu": _activation("silu"),
+    "bias_activation": _bias_activation,
+    "dropout": _dropout,
     "layer_normalization": _normalization("LayerNormalization"),
     "rms_normalization": _normalization("RMSNormalization"),
     "group_normalization": _normalization("GroupNormalization"),
