@@ -357,6 +357,52 @@ def _conv(rng):
     return calls.gradient(call), inputs
 
 
+def _depthwise_conv(rng):
+    rank, channels, multiplier = (int(n) for n in rng.integers([1, 1, 1], [3, 20, 3]))
+    sizes, taps = rng.integers(1, 12, size=rank), rng.integers(1, 8, size=rank)
+    # docs/keras.md: no images differ
+    inputs = {
+        "images": _normal(rng, rng.integers(1, 4), *sizes, channels),
+        "kernel": _normal(rng, *taps, channels, multiplier),
+    }
+    if rng.integers(2):
+        inputs["pointwise"] = _normal(rng, *[1] * rank, channels * multiplier, 3)
+    strides, dilations = (int(n) for n in rng.permutation([1, rng.integers(1, 4)]))
+    padding = str(rng.choice(["same", "valid"]))
+
+    def call(images, kernel, **pointwise):
+        function = keras.ops.separable_conv if pointwise else keras.ops.depthwise_conv
+        kernels = (tf.ensure_shape(x, inputs[name].shape) for name, x in {"kernel": kernel, **pointwise}.items())
+        return tf.sin(function(images, *kernels, strides, padding, "channels_last", dilations))
+
+    return calls.gradient(call), inputs
+
+
+def _activation(name):
+    def of(rng):
+        approximate = {"approximate": bool(rng.integers(2))} if name == "gelu" else {}
+        x = 4 * _normal(rng, *rng.integers(1, 20, size=rng.integers(4)))
+        return calls.gradient(lambda x: tf.sin(getattr(keras.ops, name)(x, **approximate))), {"x": x}
+
+    return of
+
+
+def _bias_activation(rng):
+    depth, units = (int(n) for n in rng.integers(1, 20, size=2))
+    activation, sizes = str(rng.choice(["gelu", "silu"])), rng.integers(1, 5, size=rng.integers(1, 4))
+    if len(sizes) == 2 and rng.integers(2):
+        layer = keras.layers.EinsumDense("abc,cd->abd", [None, units], activation=activation, bias_axes="d")
+    else:
+        layer = keras.layers.Dense(units, activation)
+    return _trained(layer, _normal(rng, *sizes, depth))
+
+
+def _dropout(rng):
+    x = _normal(rng, *rng.integers(1, 40, size=rng.integers(4)))
+    rate, seed = float(rng.choice([1e-9, 0.1, 0.5, 0.999])), int(rng.integers(2**31))
+    return calls.gradient(lambda x: tf.sin(keras.random.dropout(x, rate, seed=seed))), {"x": x}
+
+
 def _crossentropy(name):
     def of(rng):
         *sizes, classes = rng.integers(1, 6, size=rng.integers(1, 4))
@@ -392,6 +438,38 @@ def _batch_normalization(rng):
         return [tf.sin(outputs), *(v + 0 for v in called.non_trainable_variables)]
 
     return calls.gradient(call), {"x": 3 * _normal(rng, *sizes) + 2}
+
+
+def _trained(layer, x):
+    """Returns a call of a layer, with the gradients to x and to its variables of random values, and x."""
+    layer.build([None, *x.shape[1:]])
+    for seed, variable in enumerate(layer.trainable_variables):
+        variable.assign(np.random.default_rng(seed).normal(1, 1, variable.shape))
+
+    def call(x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            outputs = tf.sin(layer(x))
+        return outputs, tape.gradient(outputs, [x, *(v.value for v in layer.trainable_variables)])
+
+    return call, {"x": x}
+
+
+def _normalization(name):
+    def of(rng):
+        channels, groups = (int(n) for n in rng.integers(1, 5, size=2))
+        sizes = [*rng.integers(1, 6, size=rng.integers(1, 4)), groups * channels]
+        options = {
+            "LayerNormalization": {"axis": list(range(-int(rng.integers(1, len(sizes))), 0))},
+            "GroupNormalization": {"groups": groups},
+            "RMSNormalization": {},
+        }[name]
+        if name != "RMSNormalization":
+            options |= {option: bool(rng.integers(2)) for option in ("scale", "center")}
+        layer = getattr(keras.layers, name)(epsilon=float(rng.choice([1e-2, 1.0])), **options)
+        return _trained(layer, 3 * _normal(rng, *sizes) + 2)
+
+    return of
 
 
 # Options that float32 has exactly, since Keras rounds those of float64 variables to it.
@@ -455,6 +533,14 @@ SWITCHED = {
     "sparse_categorical_crossentropy": _crossentropy("sparse_categorical_crossentropy"),
     "categorical_crossentropy": _crossentropy("categorical_crossentropy"),
     "batch_normalization": _batch_normalization,
+    "depthwise_conv": _depthwise_conv,
+    "gelu": _activation("gelu"),
+    "silu": _activation("silu"),
+    "bias_activation": _bias_activation,
+    "dropout": _dropout,
+    "layer_normalization": _normalization("LayerNormalization"),
+    "rms_normalization": _normalization("RMSNormalization"),
+    "group_normalization": _normalization("GroupNormalization"),
     "optimizers": _optimizer,
 }
 
@@ -463,8 +549,8 @@ def switched(name, seed):
     """Calls Keras with the switch off and on: what is a value must remain it."""
     keras.utils.set_random_seed(seed)
     function, inputs = SWITCHED[name](np.random.default_rng(seed))
-    # Of bfloat16, which may flip an int8; of sums of thousands of numbers.
-    rounding = {"quantized_matmul": 0.02, "batch_normalization": 1e-3}.get(name, 1e-4)
+    # Of bfloat16, which may flip an int8; of sums that cancel.
+    rounding = 0.02 if name == "quantized_matmul" else 1e-3 if name.endswith("_normalization") else 1e-4
     results = []
     for way in (eager, known_shapes, unknown_batches):
         try:

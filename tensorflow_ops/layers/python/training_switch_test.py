@@ -13,7 +13,18 @@ import tensorflow_ops as tfo
 _RNG = np.random.default_rng(0)
 _IMAGES = _RNG.normal(1, 2, size=[16, 65, 16, 8]).astype(np.float32)
 _LABELS = _RNG.integers(0, 5, [16])
-_ROWS = "batch_normalization", "conv", "optimizers", "sparse_categorical_crossentropy"
+_ROWS = [
+    "batch_normalization",
+    "bias_activation",
+    "conv",
+    "depthwise_conv",
+    "dropout",
+    "group_normalization",
+    "layer_normalization",
+    "optimizers",
+    "silu",
+    "sparse_categorical_crossentropy",
+]
 
 
 def _model():
@@ -21,8 +32,12 @@ def _model():
     layers = [
         keras.layers.Conv2D(16, 3, groups=8, padding="same"),
         keras.layers.BatchNormalization(momentum=0.8),
-        keras.layers.Activation("tanh"),  # smooth: no rounding moves a number to another branch
+        keras.layers.Activation("silu"),  # smooth: no rounding moves a number to another branch
+        keras.layers.GroupNormalization(4),
         keras.layers.DepthwiseConv2D(3, strides=2),
+        keras.layers.LayerNormalization(),
+        keras.layers.Dense(16, activation="gelu"),
+        keras.layers.Dropout(0.2),
         keras.layers.GlobalAveragePooling2D(),
         keras.layers.Dense(5, activation="softmax", dtype="float32"),
     ]
