@@ -166,9 +166,9 @@ def accurate(name, number, options, seed):
         def change(x):
             if isinstance(x, float | tuple) or not (tf.is_tensor(x) or isinstance(x, np.ndarray | list)):
                 return x
-            x = np.array(x)
+            given, x = x, np.array(x)
             if x.dtype.kind != "f":
-                return x
+                return given
             shape = (*x.shape[:-1], repeats * x.shape[-1]) if x.ndim > 1 else x.shape
             x = (rng.normal(size=shape) * 10.0**exponent).astype(np.float32).astype(np.float64)
             largest.append(np.abs(x).max(initial=1))
