@@ -1,4 +1,4 @@
-"""Activations, logits and Gaussians, attention, recurrence, deformable ops, losses of label sequences."""
+"""Logits and Gaussians, normalizations, activations, attention, recurrence, convolutions, losses of label sequences."""
 
 from tensorflow_ops.nn.python.ops import (  # noqa: F401  (register gradients and vectorization)
     activations_grad,

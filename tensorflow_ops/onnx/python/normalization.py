@@ -1,10 +1,14 @@
 """ONNX's operator of layer normalization."""
 
+import tensorflow as tf
+
 from tensorflow_ops.onnx.python.operators import dims, operator
 
 
 def _is_layer_norm(op):
-    return dims(op.inputs[0], 3)[1] == 1 and op.get_attr("groups") == 1 and op.get_attr("centered")
+    x = op.inputs[0]
+    # It rounds epsilon to float32.
+    return x.dtype != tf.float64 and dims(x, 3)[1] == op.get_attr("groups") == 1 and op.get_attr("centered")
 
 
 @operator("Normalization", 17, _is_layer_norm)

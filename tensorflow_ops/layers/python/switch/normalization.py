@@ -69,6 +69,7 @@ def _of_hub(original, layer, x, *, plus=0.0, keeps_dtype=False):
 _HUB = {
     "gemma.rms_normalization.RMSNormalization": {"plus": 1.0},
     "gemma3.gemma3_layers.RMSNormalization": {"plus": 1.0},
+    "gemma3.rms_normalization.RMSNormalization": {"plus": 1.0},  # in older minors
     "gpt_oss.gpt_oss_layer_norm.GptOssLayerNormalization": {},
     "llama.llama_layernorm.LlamaLayerNorm": {},
     "mistral.mistral_layer_norm.MistralLayerNormalization": {},

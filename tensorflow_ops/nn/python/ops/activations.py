@@ -29,13 +29,13 @@ def gelu(
     """Gaussian error linear units, x Phi(x), of features plus a bias, in one pass.
 
     >>> import tensorflow as tf, tensorflow_ops as tfo
-    >>> tfo.nn.gelu([[-1.0, 2.0]], [0.5, -1.0]).numpy()
-    array([[-0.15426877,  0.8413447 ]], dtype=float32)
+    >>> tfo.nn.gelu([[-1.0, 2.0]], [0.5, -1.0]).numpy().round(5)
+    array([[-0.15427,  0.84134]], dtype=float32)
 
     Phi is the cumulative distribution function of the standard normal distribution (Hendrycks
-    and Gimpel, "Gaussian Error Linear Units", arXiv:1606.08415). Negative numbers do not cancel:
-    `gelu(-10.0)` is -7.62e-23, where `tf.nn.gelu` returns -0. The gradient to bias is summed in
-    the pass of the gradient to features, in float32 for 16 bits.
+    and Gimpel, "Gaussian Error Linear Units", arXiv:1606.08415). Negative numbers do not cancel,
+    approximated ones included: of -10, these are -1.2e-37, and -0 in `tf.nn.gelu`. The gradient to
+    bias is summed in the pass of the gradient to features, in float32 for 16 bits.
 
     Args:
       features: [..., channels]; float16, bfloat16, float32 or float64. NaN stays NaN; -inf gives
@@ -61,8 +61,8 @@ def silu(features: TensorLike, bias: TensorLike | None = None, *, name: str | No
     """Sigmoid linear units (swish), x / (1 + e^-x), of features plus a bias, in one pass.
 
     >>> import tensorflow as tf, tensorflow_ops as tfo
-    >>> tfo.nn.silu([[-1.0, 2.0]], [0.5, -1.0]).numpy()
-    array([[-0.18877034,  0.7310586 ]], dtype=float32)
+    >>> tfo.nn.silu([[-1.0, 2.0]], [0.5, -1.0]).numpy().round(5)
+    array([[-0.18877,  0.73106]], dtype=float32)
 
     Elfwing et al., "Sigmoid-Weighted Linear Units" (arXiv:1702.03118). The gradient to bias is
     summed in the pass of the gradient to features, in float32 for 16 bits.
