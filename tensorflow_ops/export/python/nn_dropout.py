@@ -1,4 +1,4 @@
-"""Compositions of the ops of tensorflow_ops/nn/cc/kernels/dropout/."""
+"""Composition of Dropout."""
 
 import tensorflow as tf
 
@@ -15,14 +15,5 @@ def _dropout(inputs, key, counter, *, least, scale):
     is_kept = tf.cast(drawn, tf.float64) >= least / 2**bits
     padded = tf.reshape(tf.pad(tf.cast(is_kept, tf.int32), [[0, -size % 8]]), [-1, 8])
     mask = tf.cast(tf.reduce_sum(padded * [1 << i for i in range(8)], 1), tf.uint8)
-    return _scaled(inputs, is_kept, scale), mask
-
-
-@composition("DropoutGrad", [None, 1])
-def _dropout_grad(d_output, mask, *, scale):
-    bits = tf.cast(tf.expand_dims(mask, 1), tf.int32) // [1 << i for i in range(8)] % 2
-    return _scaled(d_output, tf.equal(tf.reshape(bits, [-1])[: tf.size(d_output)], 1), scale)
-
-
-def _scaled(x, is_kept, scale):
-    return tf.where(tf.reshape(is_kept, tf.shape(x)), x * tf.constant(sum(scale), x.dtype), tf.zeros_like(x))
+    scaled = inputs * tf.constant(sum(scale), inputs.dtype)
+    return tf.where(tf.reshape(is_kept, tf.shape(inputs)), scaled, tf.zeros_like(inputs)), mask

@@ -118,6 +118,24 @@ class ActivationsTest(tf.test.TestCase, parameterized.TestCase):
             {"bias_activation": {"fused": 2, "original": 0}, "gelu": {"fused": 1, "original": 0}},
         )
 
+    def test_a_tensor_as_training(self):
+        layer = _LAYERS["dense"](activation="gelu")
+        x = tf.constant(_RNG.normal(size=[4, 6]), tf.float32)
+        expected = layer(x)
+        with tfo.layers.use_fused_ops(_ROWS):
+            actual = tf.function(lambda training: layer(x, training=training))(tf.constant(True))
+        self.assertAllClose(actual, expected, 1e-5, 1e-5)
+        self.assertEqual(tfo.layers.fused_ops(), {"bias_activation": _FUSED})
+
+    @parameterized.parameters("gelu", "silu")
+    def test_ragged(self, name):
+        x = tf.RaggedTensor.from_row_lengths(tf.constant(_RNG.normal(size=[5]), tf.float32), [2, 0, 3])
+        function = getattr(keras.ops, name)
+        expected = function(x)
+        with tfo.layers.use_fused_ops(_ROWS):
+            self.assertAllEqual(function(x).flat_values, expected.flat_values)
+        self.assertEqual(tfo.layers.fused_ops(), {name: _original("ragged inputs")})
+
     def test_originals(self):
         class Halving(keras.layers.Dense):
             @property

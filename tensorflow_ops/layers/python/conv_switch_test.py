@@ -1,5 +1,6 @@
 """Tests of grouped and depthwise convolutions by tfo.layers.use_fused_ops."""
 
+import contextlib
 import itertools
 
 import keras
@@ -156,6 +157,12 @@ class ConvTest(tf.test.TestCase, parameterized.TestCase):
             return {"fused": 0, "original": 1, "reasons": {reason: 1}}
 
         self.assertIsNone(reasons([2, 5, 5, 4], [3, 3, 4, 6]))  # one group
+        self.assertEqual(reasons([2, 5, 5, 4], [3, 3, 1, 4], np.int64(2)), {"fused": 1, "original": 0})
+        with tfo.layers.use_fused_ops():
+            ones = tf.ones([2, 5, 5, 4], tf.int32)
+            with contextlib.suppress(tf.errors.OpError, ValueError):  # of some versions
+                keras.ops.conv(ones, ones[0, :3, :3, :1], 1, "same", "channels_last")
+        self.assertEqual(tfo.layers.fused_ops()["conv"], original("mixed dtypes, or integers"))
         self.assertEqual(reasons([2, 5, 5, 5, 4], [3, 3, 3, 2, 4]), original("a rank other than 3 and 4"))
         self.assertEqual(reasons([2, 4, 6], [3, 2, 4], data_format="channels_first"), original("channels_first"))
         with tfo.layers.use_fused_ops(["conv"]):
@@ -312,6 +319,13 @@ class DepthwiseConvTest(tf.test.TestCase, parameterized.TestCase):
         )
         if actual is not None and shape[1] != 4:
             self.assertAllClose(actual, expected, 1e-6, 1e-6)
+
+    def test_no_dilations(self):
+        images, kernel = tf.ones([2, 5, 5, 4]), tf.ones([3, 3, 4, 1])
+        expected = keras.ops.depthwise_conv(images, kernel, 1, "same", "channels_last", 1)
+        with tfo.layers.use_fused_ops():
+            none = keras.ops.depthwise_conv(images, kernel, 1, "same", "channels_last", None)
+        self.assertAllClose(none, expected)
 
     def test_errors_are_keras(self):
         for shape, kernel, strides in (

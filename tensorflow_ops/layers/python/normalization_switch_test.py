@@ -109,6 +109,25 @@ class NormalizationTest(tf.test.TestCase, parameterized.TestCase):
                 self.assertAllEqual(layer(x), expected)
             self.assertEqual(tfo.layers.fused_ops()["layer_normalization"]["reasons"], {reason: 1})
 
+    @parameterized.product(name=tuple(_LAYERS), autocast=(True, False), dtype=("float16", "float32", "float64"))
+    def test_dtypes_of_layers(self, name, autocast, dtype):
+        layer = _layer(name, [2, 8], dtype="mixed_bfloat16")
+        layer.autocast &= autocast  # Keras turns some layers' off
+        x = tf.cast(_RNG.normal(size=[2, 8]), dtype)
+        expected = layer(x)
+        with tfo.layers.use_fused_ops():
+            self.assertEqual(layer(x).dtype, expected.dtype)
+
+    @parameterized.parameters(*(name for name in _LAYERS if name != "group_normalization"))
+    def test_ragged(self, name):
+        layer = _layer(name, [None, None, 8])
+        x = tf.RaggedTensor.from_row_lengths(tf.constant(_RNG.normal(size=[5, 8]), tf.float32), [2, 0, 3])
+        expected = layer.call(x)
+        with tfo.layers.use_fused_ops():
+            actual = layer.call(x)
+        self.assertAllEqual(actual.flat_values, expected.flat_values)
+        self.assertEqual(tfo.layers.fused_ops()[name]["reasons"], {"ragged inputs": 1})
+
     def test_models_save_load_and_export(self):
         model = keras.Sequential([keras.Input([5, 8]), *(_layer(name, [None, 5, 8]) for name in _LAYERS)])
         x = _RNG.normal(size=[3, 5, 8]).astype(np.float32)

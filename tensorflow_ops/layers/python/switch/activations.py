@@ -25,6 +25,8 @@ def _misfit(*tensors):
 
 
 def _of_function(x, activation):
+    if isinstance(x, tf.RaggedTensor):
+        return Original("ragged inputs")
     x = tf.convert_to_tensor(x)
     misfit = _misfit(x)
     if not misfit and not tf.executing_eagerly() and x.op.type == "BiasAdd" and x.op.inputs[0].op.type == "MatMul":
@@ -69,7 +71,8 @@ def _with_bias(layer, inputs, training, product):
         return misfit
     if bias.shape.rank != 1:
         return Original("a bias of several dims")
-    if inputs.shape.rank == 2 and not (training or tf.executing_eagerly()):
+    may_train = arguments.is_tensor(training) or training
+    if inputs.shape.rank == 2 and not (may_train or tf.executing_eagerly()):
         return _FUSED_BY_GRAPPLER
     return activations.activated(product(inputs, kernel), bias, activation)
 

@@ -5,7 +5,7 @@ import functools
 import keras
 import tensorflow as tf
 
-from tensorflow_ops.core.python import library
+from tensorflow_ops.core.python import arguments, library
 from tensorflow_ops.layers.python.switch.served import Original, served
 from tensorflow_ops.nn.python.ops.depthwise_conv import depthwise_conv2d
 
@@ -41,7 +41,7 @@ def _is_all_read(size, taps, stride, dilation, padding):
 
 def _pair(value):
     """Returns an int, or a sequence of one or two, as two."""
-    values = (value,) if isinstance(value, int) else tuple(value)
+    values = (value,) if arguments.is_int(value) else tuple(value)
     return values * 2 if len(values) == 1 else values
 
 
@@ -64,9 +64,9 @@ def conv(original, inputs, kernel, strides=1, padding="valid", data_format=None,
         return Original("channels_first")
     if channels is None:
         return Original("unknown channels")
-    if images.dtype != kernel.dtype:
-        return Original("mixed dtypes")
-    strides, dilations, padding = _pair(strides), _pair(dilation_rate), padding.upper()
+    if images.dtype != kernel.dtype or not images.dtype.is_floating:
+        return Original("mixed dtypes, or integers")
+    strides, dilations, padding = _pair(strides), _pair(dilation_rate or 1), padding.upper()
     if rank == 3:
         images, kernel = tf.expand_dims(images, 1), tf.expand_dims(kernel, 0)
     if max(strides) > 1 and max(dilations) > 1:
@@ -120,7 +120,7 @@ def _depthwise(inputs, kernel, strides, padding, data_format, dilation_rate):
         return Original("mixed dtypes, or integers")
     if images.shape[-1] != kernel.shape[-2]:
         return Original("channels that the kernel lacks")  # an error
-    strides, dilations = _pair(strides), _pair(dilation_rate)
+    strides, dilations = _pair(strides), _pair(dilation_rate or 1)
     if rank == 3:
         images, kernel, dilations = tf.expand_dims(images, 1), tf.expand_dims(kernel, 0), (1, dilations[1])
     if strides[0] != strides[1] or (strides[0] > 1 and max(dilations) > 1):

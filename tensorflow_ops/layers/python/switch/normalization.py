@@ -2,15 +2,21 @@
 
 import functools
 
+import keras
 import tensorflow as tf
 
 from tensorflow_ops.core.python import arguments, library
 from tensorflow_ops.layers.python.switch.served import Original, served
 from tensorflow_ops.nn.python.ops import normalization
 
+_GROUPS_ARE_CAST = tuple(map(int, keras.__version__.split(".")[:2])) >= (3, 15)
 
-def _axes(x, axis):
+
+def _axes(inputs, axis):
     """Returns axes as the last ones, [..., -2, -1], or Original where ours does not fit."""
+    if isinstance(inputs, tf.RaggedTensor):
+        return Original("ragged inputs")
+    x = tf.convert_to_tensor(inputs)
     if library.is_compiled_by_xla():
         return Original("XLA")
     if x.dtype not in arguments.FLOAT_DTYPES:
@@ -26,29 +32,27 @@ def _axes(x, axis):
 @served("layer_normalization", "layers.LayerNormalization", "call")
 def layer_normalization(original, layer, inputs):
     del original
-    x = tf.convert_to_tensor(inputs)
     # It divides by the deviation from the mean, which is no root mean square.
-    axes = Original("rms_scaling=True") if layer.rms_scaling else _axes(x, layer.axis)
+    axes = Original("rms_scaling=True") if layer.rms_scaling else _axes(inputs, layer.axis)
     if isinstance(axes, Original):
         return axes
-    y = normalization.layer_norm(x, layer.gamma, layer.beta, axis=axes, epsilon=layer.epsilon)
+    y = normalization.layer_norm(inputs, layer.gamma, layer.beta, axis=axes, epsilon=layer.epsilon)
     return tf.cast(y, layer.compute_dtype)
 
 
 @served("group_normalization", "layers.GroupNormalization", "call")
 def group_normalization(original, layer, inputs):
     del original
-    x = tf.convert_to_tensor(inputs)
-    axes = _axes(x, layer.axis)
+    axes = _axes(inputs, layer.axis)
     if isinstance(axes, Original):
         return axes
-    return normalization.group_norm(x, layer.gamma, layer.beta, groups=layer.groups, epsilon=layer.epsilon)
+    y = normalization.group_norm(inputs, layer.gamma, layer.beta, groups=layer.groups, epsilon=layer.epsilon)
+    return tf.cast(y, layer.compute_dtype) if _GROUPS_ARE_CAST else y
 
 
 @served("rms_normalization", "layers.RMSNormalization", "call")
 def rms_normalization(original, layer, x):
     del original
-    x = tf.convert_to_tensor(x)
     axes = _axes(x, layer.axis)
     if isinstance(axes, Original):
         return axes
@@ -57,10 +61,12 @@ def rms_normalization(original, layer, x):
 
 def _of_hub(original, layer, x, *, plus=0.0, keeps_dtype=False):
     del original
-    x = tf.convert_to_tensor(x)
-    axes = Original("float64 inputs") if x.dtype == tf.float64 else _axes(x, -1)  # the original casts to float32
+    axes = _axes(x, -1)
     if isinstance(axes, Original):
         return axes
+    x = tf.convert_to_tensor(x)
+    if x.dtype == tf.float64:
+        return Original("float64 inputs")  # the original casts to float32
     y = normalization.rms_norm(x, tf.cast(layer.scale, tf.float32) + plus, epsilon=layer.epsilon)
     return tf.cast(y, x.dtype if keeps_dtype else layer.compute_dtype)
 

@@ -98,7 +98,8 @@ def depthwise_conv2d(
     input = arguments.with_shape("input", arguments.float_tensor("input", input), [None] * 4, meaning)
     input = axes.to_channels_last("input", input, data_format)
     filter = tf.cast(arguments.float_tensor("filter", filter), input.dtype)
-    filter = arguments.with_shape("filter", filter, [None] * 4, "[kh, kw, C, M]")
+    shape = [None, None, input.shape[3], None]
+    filter = arguments.with_shape("filter", filter, shape, "[kh, kw, C, M], with the input's channels")
     with tf.name_scope(name or "depthwise_conv2d"):
         is_supported = strides[0] == strides[1] and 1 in (max(strides), max(dilations))
         if is_supported and _has_gpus():  # our CUDA kernels are plain

@@ -19,7 +19,8 @@ def dropout(inputs: TensorLike, rate: float, *, seed: TensorLike, name: str | No
 
     A kept number becomes `inputs / (1 - rate)`. The seed decides which numbers are kept: the same as TensorFlow's
     function keeps on CPUs and GPUs, so that results have the same bits. The gradient reads a bit of each number. Under
-    XLA, too, the numbers are these; TensorFlow's function draws others there.
+    XLA, which reads the lower 32 bits of each seed, the numbers are these for seeds in [0, 2^32); TensorFlow's function
+    draws others there.
 
     >>> import tensorflow as tf, tensorflow_ops as tfo
     >>> x = tf.reshape(tf.range(1.0, 11.0), [2, 5])

@@ -136,10 +136,19 @@ def group_norm(
     """
     inputs = arguments.float_tensor("inputs", inputs)
     groups = arguments.static_int("groups", groups, 1)
-    if inputs.shape.rank is not None and inputs.shape.rank < 2:
-        raise ValueError(f"inputs are {arguments.shape_text(inputs.shape)}, expected [N, ..., channels]")
+    inputs = _with_rank(inputs, 2, "[N, ..., channels]")
     planes = [_count(inputs, 0, 1), _count(inputs, 1, -1), _count(inputs, -1, None)]
-    return _normalize(inputs, planes, [inputs.shape[-1]], gamma, beta, groups, epsilon, True, name)
+    return _normalize(inputs, planes, 1, gamma, beta, groups, epsilon, True, name)
+
+
+def _with_rank(inputs, least, expected):
+    """Returns inputs, of at least so many dims. Raises ValueError."""
+    rank = inputs.shape.rank
+    if rank is None:
+        return arguments.checked("inputs' rank", inputs, tf.rank(inputs) >= least, f"inputs of {expected}")
+    if rank < least:
+        raise ValueError(f"inputs are {arguments.shape_text(inputs.shape)}, expected {expected}")
+    return inputs
 
 
 def _count(inputs, begin, end):
@@ -166,25 +175,26 @@ def _of_trailing_axes(inputs, gamma, beta, axis, epsilon, centered, name):
     inputs = arguments.float_tensor("inputs", inputs)
     rank = inputs.shape.rank
     count = _trailing(rank, axis)
-    if rank is not None and rank < count:
-        raise ValueError(f"inputs are {arguments.shape_text(inputs.shape)}, expected at least {count} dims")
+    inputs = _with_rank(inputs, count, f"at least {count} dims")
     size = _count(inputs, -count, None)
     rows = -1 if arguments.is_int(size) and size else _count(inputs, 0, -count)
-    dims = [None] * count if rank is None else inputs.shape[-count:]
-    return _normalize(inputs, [rows, 1, size], dims, gamma, beta, 1, epsilon, centered, name)
+    return _normalize(inputs, [rows, 1, size], count, gamma, beta, 1, epsilon, centered, name)
 
 
-def _factors(name, value, dtype, dims):
+def _factors(name, value, dtype, inputs, count):
     tensor = arguments.cast_tensor(name, value, dtype)
-    arguments.check_shape(name, tensor, dims, "the dims of the axes")
-    return tensor if len(dims) == 1 else tf.reshape(tensor, [-1])
+    dims = [None] * count if inputs.shape.rank is None else inputs.shape[-count:]
+    if None in dims:
+        dims = tf.unstack(tf.shape(inputs)[-count:], count)
+    tensor = arguments.with_shape(name, tensor, dims, "the dims of the axes")
+    return tensor if count == 1 else tf.reshape(tensor, [-1])
 
 
-def _normalize(inputs, planes, dims, gamma, beta, groups, epsilon, centered, name):
+def _normalize(inputs, planes, count, gamma, beta, groups, epsilon, centered, name):
     dtype = arguments.at_least_float32(inputs.dtype)
     epsilon = arguments.static_number("epsilon", epsilon, "a number that is not negative", lambda x: x >= 0)
-    gamma = tf.ones([planes[-1]], dtype) if gamma is None else _factors("gamma", gamma, dtype, dims)
-    beta = [] if beta is None else [_factors("beta", beta, dtype, dims)]
+    gamma = tf.ones([planes[-1]], dtype) if gamma is None else _factors("gamma", gamma, dtype, inputs, count)
+    beta = [] if beta is None else [_factors("beta", beta, dtype, inputs, count)]
     outputs = ops.tensorflow_ops_normalization(
         tf.reshape(inputs, planes),
         gamma,

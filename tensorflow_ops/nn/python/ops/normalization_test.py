@@ -24,6 +24,14 @@ class NormalizationTest(tf.test.TestCase, parameterized.TestCase):
             expected = z / np.sqrt(np.square(z).mean(axes, keepdims=True) + 1e-3)
             self.assertAllClose(y, expected, rtol=0, atol=1e-4)
 
+    def test_a_number_far_from_the_others_keeps_their_distances(self):
+        x = _RNG.normal(size=[2, 1, 3000]).astype(np.float32)
+        x[0, 0, 0] = x[1, 0, 1234] = 1e6
+        z = np.float64(x) - np.float64(x).mean(2, keepdims=True)
+        expected = z / np.sqrt(np.square(z).mean(2, keepdims=True) + 1e-3)
+        for y in (tfo.nn.layer_norm(x), tfo.nn.group_norm(x, groups=1), tfo.nn.group_norm(x[:, 0, :, None], groups=1)):
+            self.assertAllClose(tf.reshape(y, x.shape), expected, rtol=5e-6, atol=5e-8)
+
     def test_equal_numbers_give_beta(self):
         for value in (0.0, 3.0, 1e20, -7e-30):
             x = tf.fill([2, 3, 48], value)
@@ -79,6 +87,19 @@ class NormalizationTest(tf.test.TestCase, parameterized.TestCase):
         self.assertAllClose(y, wide, rtol=2e-3, atol=2e-3)
         with self.assertRaisesRegex(ValueError, "the dims of the axes"):
             tfo.nn.layer_norm(x, gamma[:7])
+
+    def test_shapes_found_at_run_time(self):
+        @tf.function(input_signature=[tf.TensorSpec(None), tf.TensorSpec(None)])
+        def layer_norm(x, gamma):
+            return tfo.nn.layer_norm(x, gamma, axis=[-2, -1])
+
+        group_norm = tf.function(lambda x: tfo.nn.group_norm(x, groups=1), input_signature=[tf.TensorSpec(None)])
+        self.assertAllClose(tf.reduce_sum(layer_norm(tf.range(24.0)[:, None, None], tf.ones([1, 1]))), 0)
+        with self.assertRaisesRegex(tf.errors.InvalidArgumentError, "gamma.*the dims of the axes"):
+            layer_norm(tf.ones([4, 3, 2]), tf.ones([2, 3]))
+        for function, x in ((lambda x: layer_norm(x, x), tf.ones([3])), (group_norm, tf.ones([3]))):
+            with self.assertRaisesRegex(tf.errors.InvalidArgumentError, "inputs' rank"):
+                function(x)
 
 
 if __name__ == "__main__":

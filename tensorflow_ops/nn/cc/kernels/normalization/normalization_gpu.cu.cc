@@ -58,12 +58,13 @@ __global__ void __launch_bounds__(kThreads)
     const Group group(a, i);
     const Value count = static_cast<Value>(group.count > 0 ? group.count : 1);
     Value mean = 0, squares = 0;
-    if (a.centered && group.count > 0) {
-      const Value near = Widen(a.x[group.first]);
+    // Twice: the second sum is what rounding left of the first.
+    for (int pass = 0; pass < 2 && a.centered; ++pass) {
+      Value sum = 0;
       for (int64_t k = lane; k < group.count; k += kLanes) {
-        mean += Widen(a.x[group.Place(k)]) - near;
+        sum += Widen(a.x[group.Place(k)]) - mean;
       }
-      mean = near + SumOfThreads<kLanes>(mean, of_warps) / count;
+      mean += SumOfThreads<kLanes>(sum, of_warps) / count;
     }
     for (int64_t k = lane; k < group.count; k += kLanes) {
       const Value d = Widen(a.x[group.Place(k)]) - mean;

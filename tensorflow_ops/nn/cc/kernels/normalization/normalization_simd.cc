@@ -28,28 +28,38 @@ int64_t Padded(int64_t channels) {
 inline float InverseRoot(float v) { return 1 / __builtin_sqrtf(v); }
 inline double InverseRoot(double v) { return 1 / __builtin_sqrt(v); }
 
-// Sums f(part, at), a vector, over n values.
-template <typename T, typename F>
-TFO_INLINE Accumulator<T> SumOf(int64_t n, const F& f) {
+// Sets kSums totals of n values: add(part, at, sums) adds to vectors.
+template <int kSums, typename T, typename Add>
+TFO_INLINE void SumUp(int64_t n, const Add& add, Accumulator<T>* totals) {
   constexpr int kCount = Lanes<T>::kCount;
-  Accumulator<T> sum = 0;
+  std::fill_n(totals, kSums, 0);
   for (int64_t begin = 0; begin < n; begin += kBlock) {
-    Vector<T> sums[4] = {};
+    Vector<T> sums[4][kSums] = {};
     ForVectorGroups<4, kCount>(
         std::min(begin + kBlock, n), begin,
         [&](auto group, int64_t at) {
 #pragma GCC unroll 4
           for (int i = 0; i < group.kValue; ++i) {
-            sums[i] += f(Whole<T>(), at + i * kCount);
+            add(Whole<T>(), at + i * kCount, sums[i]);
           }
         },
-        [&](int64_t at, int64_t rest) {
-          const First<T> part{rest};
-          sums[0] += part.Keep(f(part, at));
-        });
-    sum += SumLanes((sums[0] + sums[1]) + (sums[2] + sums[3]));
+        [&](int64_t at, int64_t rest) { add(First<T>{rest}, at, sums[0]); });
+    for (int k = 0; k < kSums; ++k) {
+      totals[k] +=
+          SumLanes((sums[0][k] + sums[1][k]) + (sums[2][k] + sums[3][k]));
+    }
   }
-  return sum;
+}
+
+// Corrects the mean, and the sum of squares of distances from it, by the sum of
+// distances: what rounding left. Where numbers are far from 0, or one is far
+// from the others, a sum of them has few bits for their distances.
+template <typename Value>
+void Correct(Value distances, Value count, Value* mean, Value* squares) {
+  const Value rest = distances / count;
+  *mean += rest;
+  *squares -= rest * distances;
+  if (*squares < 0) *squares = 0;
 }
 
 // Calls body(Constant<k>(), part, row, c) for k rows from `row` on and each
@@ -80,21 +90,27 @@ void NormalizeRows(const NormalizationArgs<T>& a, int64_t begin, int64_t end) {
   for (int64_t row = begin; row < end; ++row) {
     const T* const x = a.x + row * n;
     const Value count = static_cast<Value>(n);
-    Value mean = 0;
+    Value mean = 0, sums[2];
     if (a.centered) {
-      // Sums of distances from a number of the row: those of the numbers would
-      // round more where the mean is large.
-      const Value near = LoadOne(x);
-      mean = near + SumOf<T>(n, [&](const auto& part, int64_t at) {
-                      return part.Load(x + at, 0) - near;
-                    }) / count;
+      SumUp<1, T>(
+          n,
+          [&](const auto& part, int64_t at, V* sum) {
+            *sum += part.Load(x + at, 0);
+          },
+          &mean);
+      mean /= count;
     }
-    const Value squares = SumOf<T>(n, [&](const auto& part, int64_t at) {
-      const V d = part.Load(x + at, 0) - mean;
-      return d * d;
-    });
+    SumUp<2, T>(
+        n,
+        [&](const auto& part, int64_t at, V* to) {
+          const V d = part.Keep(part.Load(x + at, 0) - mean);
+          to[0] += d;
+          to[1] = MulAdd(d, d, to[1]);
+        },
+        sums);
+    if (a.centered) Correct(sums[0], count, &mean, &sums[1]);
     const Value inverse =
-        InverseRoot(squares / count + static_cast<Value>(a.epsilon));
+        InverseRoot(sums[1] / count + static_cast<Value>(a.epsilon));
     T* const y = a.y + row * n;
     ForVectors<T>(n, [&](const auto& part, int64_t at) {
       const V z = (part.Load(x + at, 0) - mean) * inverse;
@@ -260,44 +276,47 @@ void NormalizePlanes(const Cpu& cpu, const NormalizationArgs<T>& a) {
   const Buffer<Value> moments(a.batch * chunks.count * a.groups * 2);
   chunks.ForEach(cpu, 2, [&] {
     return [&, shift = std::vector<Value>(padded),
-            sums = std::vector<Value>(padded)](
+            sums = std::vector<Value>(2 * padded)](
                int64_t, int64_t i, int64_t begin, int64_t end, bool) mutable {
-      Value* const to = moments.data() + i * a.groups * 2;
-      const auto add_each = [&](const auto& f) {
+      Value* const first = sums.data();
+      Value* const second = first + padded;
+      // Of distances from `shift` and of their squares.
+      const auto sum_up = [&](auto squares) {
         std::fill(sums.begin(), sums.end(), 0);
         ForRowsOfChannels<T>(
             begin, end, channels,
             [&](auto rows, const auto& part, int64_t row, int64_t c) {
-              V sum = Load(sums.data() + c);
+              const V mean = Load(shift.data() + c);
+              V distances = Load(first + c), of_squares = Load(second + c);
 #pragma GCC unroll 4
               for (int r = 0; r < rows.kValue; ++r) {
-                sum = f(part.Load(a.x + (row + r) * channels + c, 0),
-                        Load(shift.data() + c), sum);
+                const V d = part.Load(a.x + (row + r) * channels + c, 0) - mean;
+                distances += d;
+                if constexpr (squares.value) {
+                  of_squares = MulAdd(d, d, of_squares);
+                }
               }
-              Store(sum, sums.data() + c);
+              Store(distances, first + c);
+              if constexpr (squares.value) Store(of_squares, second + c);
             });
       };
       std::fill(shift.begin(), shift.end(), 0);
+      const Value count = static_cast<Value>((end - begin) * group_channels);
       if (a.centered) {
+        sum_up(std::false_type());
         ForGroups(a, [&](int64_t, int64_t c) {
           std::fill_n(shift.begin() + c, group_channels,
-                      LoadOne(a.x + begin * channels + c));
-        });
-        add_each([](V x, V near, V sum) { return sum + (x - near); });
-        ForGroups(a, [&](int64_t, int64_t c) {
-          const Value mean =
-              shift[c] + SumOfChannels(a, sums.data() + c) /
-                             static_cast<Value>((end - begin) * group_channels);
-          std::fill_n(shift.begin() + c, group_channels, mean);
+                      SumOfChannels(a, first + c) / count);
         });
       }
-      add_each([](V x, V mean, V sum) {
-        const V d = x - mean;
-        return MulAdd(d, d, sum);
-      });
+      sum_up(std::true_type());
       ForGroups(a, [&](int64_t group, int64_t c) {
-        to[2 * group] = shift[c];
-        to[2 * group + 1] = SumOfChannels(a, sums.data() + c);
+        Value* const to = moments.data() + 2 * (i * a.groups + group);
+        to[0] = shift[c];
+        to[1] = SumOfChannels(a, second + c);
+        if (a.centered) {
+          Correct(SumOfChannels(a, first + c), count, &to[0], &to[1]);
+        }
       });
     };
   });
