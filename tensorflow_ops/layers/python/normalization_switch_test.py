@@ -118,7 +118,7 @@ class NormalizationTest(tf.test.TestCase, parameterized.TestCase):
         with tfo.layers.use_fused_ops():
             self.assertEqual(layer(x).dtype, expected.dtype)
 
-    @parameterized.parameters(*(name for name in _LAYERS if name != "group_normalization"))
+    @parameterized.parameters(*((name,) for name in _LAYERS if name != "group_normalization"))
     def test_ragged(self, name):
         layer = _layer(name, [None, None, 8])
         x = tf.RaggedTensor.from_row_lengths(tf.constant(_RNG.normal(size=[5, 8]), tf.float32), [2, 0, 3])

@@ -10,14 +10,14 @@ seed(__name__)
 _X, _GAMMA, _BETA = normal(2, 3, 6), normal(6), normal(6)
 _BAD = [
     ({"inputs": tf.zeros([2, 3, 6], tf.int32)}, "inputs are int32, expected float16"),
-    ({"gamma": tf.zeros([5])}, r"gamma are \[5\], expected \[.*6\]: the dims of the axes"),
+    ({"gamma": tf.zeros([5])}, "gamma.*expected .*: the dims of the axes"),
     ({"epsilon": -1.0}, "epsilon is -1.0, expected a number that is not negative"),
 ]
 _BAD_AXES = [
-    ({"axis": 0}, "axis is 0, expected the last axes of 3, in order, such as -1"),
+    ({"axis": 0}, "axis is 0, expected the last axes.*, in order, such as -1"),
     ({"axis": [-1, -2]}, r"axis is \[-1, -2\], expected the last axes"),
     ({"axis": 0.5}, "axis is 0.5, expected an int, or ints"),
-    ({"inputs": tf.constant(1.0)}, r"inputs are \[\], expected at least 1 dims"),
+    ({"inputs": tf.constant(1.0)}, "inputs.*expected .*at least 1 dims"),
 ]
 _VARIANTS = [
     {"gamma": None, "epsilon": 0.1},
@@ -56,7 +56,7 @@ SAMPLES = {
         _BETA,
         variants=[{"beta": None}, *_VARIANTS[:1], _VARIANTS[1] | {"beta": normal(3, 6)}, *_VARIANTS[2:]],
         edge=[_EDGE[0], _EDGE[1] | {"beta": tf.zeros([0])}],
-        bad=[*_BAD, *_BAD_AXES, ({"beta": tf.zeros([1])}, r"beta are \[1\], expected \[.*6\]")],
+        bad=[*_BAD, *_BAD_AXES, ({"beta": tf.zeros([1])}, "beta.*expected .*: the dims of the axes")],
         reference=_layer_norm,
         second_order=True,
     ),
@@ -81,7 +81,7 @@ SAMPLES = {
             *_BAD,
             ({"groups": 4}, "there are 6 channels, expected a multiple of 4, the number of groups"),
             ({"groups": 0}, "groups is 0"),
-            ({"inputs": normal(6)}, r"inputs are \[6\], expected \[N, ..., channels\]"),
+            ({"inputs": normal(6)}, r"inputs.*expected .*\[N, ..., channels\]"),
         ],
         reference=_group_norm,
         second_order=True,
