@@ -7,8 +7,9 @@ from tensorflow_ops.onnx.python.operators import dims, operator
 
 def _is_layer_norm(op):
     x = op.inputs[0]
-    # It rounds epsilon to float32.
-    return x.dtype != tf.float64 and dims(x, 3)[1] == op.get_attr("groups") == 1 and op.get_attr("centered")
+    _, pixels, channels = dims(x, 3)
+    # It rounds epsilon to float32, and refuses rows of no numbers.
+    return x.dtype != tf.float64 and pixels == op.get_attr("groups") == 1 and channels and op.get_attr("centered")
 
 
 @operator("Normalization", 17, _is_layer_norm)

@@ -83,6 +83,14 @@ class SamplesTest(tf.test.TestCase, parameterized.TestCase):
         boxes, scores = np.float64([[0, 0, 1, 1], [5, 5, 6, 6]]), np.float64([1, 1 + 1e-12])
         onnx_testing.check(self, lambda *x: tfo.detection.nms(*x, 0.5), boxes, scores)
 
+    @parameterized.parameters(("float32", True), ("float16", True), ("float64", False))
+    def test_layer_norm_of_known_channels(self, dtype, is_operator):
+        x, gamma, beta = (np.random.default_rng(5).normal(1, 2, size).astype(dtype) for size in ([2, 3, 8], 8, 8))
+        for function in (tfo.nn.layer_norm, tfo.nn.rms_norm):
+            factors = (gamma, beta) if function is tfo.nn.layer_norm else (gamma,)
+            used = onnx_testing.check(self, function, x, *factors, dynamic=False)
+            self.assertEqual("LayerNormalization" in used, is_operator and len(factors) == 2)
+
     def test_output_size_is_an_input(self):
         features = np.arange(30, dtype=np.float32).reshape(1, 5, 6, 1)
         boxes, indices = np.float32([[0, 0, 4, 3], [1, 1, 6, 5]]), np.zeros(2, np.int32)

@@ -24,7 +24,7 @@ _VARIANTS = [
     {"axis": [-2, -1], "gamma": normal(3, 6)},
     {"inputs": tf.cast(_X * 1000 + 4000, tf.bfloat16)},
 ]
-_EDGE = [{"inputs": tf.zeros([0, 3, 6])}, {"inputs": tf.zeros([2, 0]), "gamma": tf.zeros([0])}]
+_EDGE = [{"inputs": tf.zeros([0, 3, 6])}, {"inputs": tf.zeros([2, 3, 0]), "gamma": tf.zeros([0])}]
 
 
 def _layer_norm(inputs, gamma, beta, axis=-1, epsilon=1e-3):
@@ -76,7 +76,7 @@ SAMPLES = {
             {"inputs": normal(4, 6)},
             {"inputs": normal(2, 5, 6), "groups": 6},
         ],
-        edge=[{"inputs": tf.zeros([0, 3, 6])}, {"inputs": tf.zeros([2, 0, 6])}],
+        edge=[{"inputs": tf.zeros([0, 3, 2, 6])}, {"inputs": tf.zeros([2, 0, 2, 6])}],
         bad=[
             *_BAD,
             ({"groups": 4}, "there are 6 channels, expected a multiple of 4, the number of groups"),
