@@ -118,6 +118,28 @@ class NormalizationTest(tf.test.TestCase, parameterized.TestCase):
         with tfo.layers.use_fused_ops():
             self.assertEqual(layer(x).dtype, expected.dtype)
 
+    def test_a_float32_layer_of_16_bits_is_as_exact_as_keras(self):
+        layer = _layer("layer_normalization", [64, 32], dtype="float32")
+        x = tf.cast(_RNG.normal(size=[64, 32]), tf.bfloat16)
+        z = np.float64(tf.cast(x, tf.float64))
+        z = (z - z.mean(1, keepdims=True)) / np.sqrt(z.var(1, keepdims=True) + layer.epsilon)
+        expected = z * layer.gamma.numpy() + layer.beta.numpy()
+        before = np.abs(layer(x) - expected).max()
+        with tfo.layers.use_fused_ops():
+            self.assertLess(np.abs(layer(x) - expected).max(), 2 * before + 1e-6)
+
+    @parameterized.parameters("float32", "float64")
+    def test_epsilons(self, dtype):
+        for name in _LAYERS:
+            for epsilon in (tf.constant(0.1, dtype), -1e-3):
+                layer = _layer(name, [2, 8], dtype=dtype)
+                layer.epsilon = epsilon
+                x = tf.cast(_RNG.normal(size=[2, 8]), dtype)
+                expected = layer(x)
+                with tfo.layers.use_fused_ops():
+                    self.assertAllEqual(layer(x), expected)
+                self.assertEqual(tfo.layers.fused_ops()[name]["reasons"], {"no number as epsilon": 1})
+
     @parameterized.parameters(*((name,) for name in _LAYERS if name != "group_normalization"))
     def test_ragged(self, name):
         layer = _layer(name, [None, None, 8])

@@ -9,11 +9,13 @@ from tensorflow_ops.core.python import arguments, library
 from tensorflow_ops.layers.python.switch.served import Original, served
 from tensorflow_ops.nn.python.ops import normalization
 
-_GROUPS_ARE_CAST = tuple(map(int, keras.__version__.split(".")[:2])) >= (3, 15)
+_MINOR = int(keras.__version__.split(".")[1])
 
 
-def _axes(inputs, axis):
+def _axes(inputs, axis, epsilon):
     """Returns axes as the last ones, [..., -2, -1], or Original where ours does not fit."""
+    if not isinstance(epsilon, int | float) or epsilon < 0:
+        return Original("no number as epsilon")
     if isinstance(inputs, tf.RaggedTensor):
         return Original("ragged inputs")
     x = tf.convert_to_tensor(inputs)
@@ -33,27 +35,30 @@ def _axes(inputs, axis):
 def layer_normalization(original, layer, inputs):
     del original
     # It divides by the deviation from the mean, which is no root mean square.
-    axes = Original("rms_scaling=True") if layer.rms_scaling else _axes(inputs, layer.axis)
+    axes = Original("rms_scaling=True") if layer.rms_scaling else _axes(inputs, layer.axis, layer.epsilon)
     if isinstance(axes, Original):
         return axes
-    y = normalization.layer_norm(inputs, layer.gamma, layer.beta, axis=axes, epsilon=layer.epsilon)
+    x = tf.convert_to_tensor(inputs)
+    if _MINOR < 11 and x.dtype != layer.compute_dtype:
+        x = tf.cast(x, arguments.at_least_float32(x.dtype))  # it does not round to the inputs' dtype
+    y = normalization.layer_norm(x, layer.gamma, layer.beta, axis=axes, epsilon=layer.epsilon)
     return tf.cast(y, layer.compute_dtype)
 
 
 @served("group_normalization", "layers.GroupNormalization", "call")
 def group_normalization(original, layer, inputs):
     del original
-    axes = _axes(inputs, layer.axis)
+    axes = _axes(inputs, layer.axis, layer.epsilon)
     if isinstance(axes, Original):
         return axes
     y = normalization.group_norm(inputs, layer.gamma, layer.beta, groups=layer.groups, epsilon=layer.epsilon)
-    return tf.cast(y, layer.compute_dtype) if _GROUPS_ARE_CAST else y
+    return tf.cast(y, layer.compute_dtype) if _MINOR >= 15 else y
 
 
 @served("rms_normalization", "layers.RMSNormalization", "call")
 def rms_normalization(original, layer, x):
     del original
-    axes = _axes(x, layer.axis)
+    axes = _axes(x, layer.axis, layer.epsilon)
     if isinstance(axes, Original):
         return axes
     return normalization.rms_norm(x, layer.scale, axis=axes, epsilon=layer.epsilon)
@@ -61,7 +66,7 @@ def rms_normalization(original, layer, x):
 
 def _of_hub(original, layer, x, *, plus=0.0, keeps_dtype=False):
     del original
-    axes = _axes(x, -1)
+    axes = _axes(x, -1, layer.epsilon)
     if isinstance(axes, Original):
         return axes
     x = tf.convert_to_tensor(x)
