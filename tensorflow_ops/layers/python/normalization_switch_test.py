@@ -196,6 +196,10 @@ class NormalizationTest(tf.test.TestCase, parameterized.TestCase):
         x = tf.cast(_RNG.normal(size=[2, 3, 8]), layer.compute_dtype)
         with mock.patch.dict(sys.modules, modules):
             _check(self, "rms_normalization", layer, x, "unknown sizes")
+            layer.autocast = False
+            expected = layer(tf.cast(x, tf.float32)).dtype
+            with tfo.layers.use_fused_ops():
+                self.assertEqual(layer(tf.cast(x, tf.float32)).dtype, expected)
 
 
 if __name__ == "__main__":
