@@ -26,7 +26,7 @@ SAMPLES = {
         ],
         edge=[{"input": _IMAGES[:0]}],
         bad=[
-            ({"input": _IMAGES[..., :3]}, "filter must be"),
+            ({"input": _IMAGES[..., :3]}, "filter (must be|has shape|is) .*input's channels"),
             ({"input": _IMAGES[0]}, r"input (has shape|is) \[6,5,4\], expected \[\?,\?,\?,\?\]: \[N, H, W, C\]"),
             ({"filter": normal(3, 2, 4)}, r"filter (has shape|is) .*: \[kh, kw, C, M\]"),
             ({"filter": normal(3, 0, 4, 1)}, "filter must be .*all at least 1"),
