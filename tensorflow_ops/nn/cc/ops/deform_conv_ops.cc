@@ -27,7 +27,7 @@ bool KnownDims(InferenceContext* c, ShapeHandle shape, FourDims* dims) {
 // mask and the bias, as far as known.
 absl::Status ConvolvedShape(InferenceContext* c, int first,
                             ShapeHandle* output) {
-  DeformConvAttrs attrs;
+  ConvAttrs attrs;
   TF_RETURN_IF_ERROR(attrs.Read(c));
   std::optional<ShapeHandle> mask;
   TF_RETURN_IF_ERROR(OptionalInput(c, "mask", &mask));
@@ -58,9 +58,9 @@ absl::Status ConvolvedShape(InferenceContext* c, int first,
     const DimensionHandle kernel = c->Dim(shapes[2], axis);
     places[axis] = c->Dim(shapes[1], 1 + axis);
     if (!c->ValueKnown(size) || !c->ValueKnown(kernel)) continue;
-    int64_t length, before;
-    TF_RETURN_IF_ERROR(attrs.OutputSize(axis, c->Value(size), c->Value(kernel),
-                                        &length, &before));
+    int64_t before;
+    const int64_t length = std::max<int64_t>(
+        0, attrs.OutputSize(axis, c->Value(size), c->Value(kernel), &before));
     TF_RETURN_IF_ERROR(Expect(
         kExpected, c->Merge(places[axis], c->MakeDim(length), &places[axis])));
   }

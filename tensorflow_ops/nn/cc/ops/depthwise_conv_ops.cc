@@ -14,7 +14,7 @@ using ::tensorflow::shape_inference::ShapeHandle;
 // The output's shape from the input and the filter, inputs `first` on.
 absl::Status DepthwiseConvolvedShape(InferenceContext* c, int first,
                                      ShapeHandle* output) {
-  DepthwiseConvAttrs attrs;
+  ConvAttrs attrs;
   TF_RETURN_IF_ERROR(attrs.Read(c));
   ShapeHandle input, filter;
   TF_RETURN_IF_ERROR(
@@ -40,7 +40,7 @@ absl::Status DepthwiseConvolvedShape(InferenceContext* c, int first,
     places[axis] = c->UnknownDim();
     if (c->ValueKnown(size) && c->ValueKnown(taps)) {
       const int64_t outputs =
-          attrs.Axis(axis, c->Value(size), c->Value(taps)).outputs;
+          AxisOf(attrs, axis, c->Value(size), c->Value(taps)).outputs;
       if (outputs < 0) {
         return absl::InvalidArgumentError(
             "input must be at least as large as the filter");

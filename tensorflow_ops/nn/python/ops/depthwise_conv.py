@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Sequence
-from typing import Literal, TypeAlias, get_args
+from typing import get_args
 
 import tensorflow as tf
 
@@ -11,8 +11,8 @@ from tensorflow_ops.core.python.axes import DataFormat
 from tensorflow_ops.core.python.gradients import call
 from tensorflow_ops.core.python.library import ops
 from tensorflow_ops.core.python.type_aliases import TensorLike
+from tensorflow_ops.nn.python.ops.deform_conv import PaddingName
 
-PaddingName: TypeAlias = Literal["VALID", "SAME"]
 _PADDINGS = get_args(PaddingName)
 
 

@@ -37,7 +37,7 @@ class DeformConvOpBase : public OpKernel {
                            mask != nullptr ? &dims[3] : nullptr, args);
   }
 
-  DeformConvAttrs attrs_;
+  ConvAttrs attrs_;
 };
 
 template <typename Device, typename T>

@@ -3,59 +3,15 @@
 #ifndef TENSORFLOW_OPS_NN_CC_KERNELS_DEFORM_CONV_DEFORM_CONV_SHAPES_OP_H_
 #define TENSORFLOW_OPS_NN_CC_KERNELS_DEFORM_CONV_DEFORM_CONV_SHAPES_OP_H_
 
+#include <algorithm>
+#include <array>
 #include <string>
-#include <vector>
 
+#include "tensorflow_ops/core/cc/glue/conv_attrs.h"
 #include "tensorflow_ops/core/cc/glue/op_util.h"
 #include "tensorflow_ops/nn/cc/kernels/deform_conv/deform_conv.h"
 
 namespace tfo {
-
-struct DeformConvAttrs {
-  std::vector<int32_t> strides, dilations;  // (height, width)
-  std::string padding;
-  std::vector<int32_t> paddings;  // (top, bottom, left, right) for EXPLICIT
-
-  template <typename Context>
-  absl::Status Read(Context* ctx) {
-    TF_RETURN_IF_ERROR(ctx->GetAttr("strides", &strides));
-    TF_RETURN_IF_ERROR(ctx->GetAttr("dilations", &dilations));
-    TF_RETURN_IF_ERROR(ctx->GetAttr("padding", &padding));
-    TF_RETURN_IF_ERROR(ctx->GetAttr("paddings", &paddings));
-    for (const auto& [name, pair] :
-         {std::pair{"strides", &strides}, {"dilations", &dilations}}) {
-      if (pair->size() != 2 || (*pair)[0] < 1 || (*pair)[1] < 1) {
-        return absl::InvalidArgumentError(
-            absl::StrCat(name, " must be two positive numbers"));
-      }
-    }
-    bool fits = paddings.size() == 4;
-    for (int32_t n : paddings) fits &= n >= 0;
-    return fits ? absl::OkStatus()
-                : absl::InvalidArgumentError(
-                      "paddings must be four numbers that are not negative");
-  }
-
-  // Sets the output's size and the padding before the first pixel, on axis 0
-  // (height) or 1 (width).
-  absl::Status OutputSize(int axis, int64_t size, int64_t kernel,
-                          int64_t* output, int64_t* before) const {
-    const int64_t stride = strides[axis];
-    const int64_t reach = (kernel - 1) * dilations[axis] + 1;
-    if (padding == "SAME") {
-      *output = (size + stride - 1) / stride;
-      const int64_t all = (*output - 1) * stride + reach - size;
-      *before = *output == 0 || all < 0 ? 0 : all / 2;
-      return absl::OkStatus();
-    }
-    const bool is_explicit = padding == "EXPLICIT";
-    *before = is_explicit ? paddings[2 * axis] : 0;
-    const int64_t after = is_explicit ? paddings[2 * axis + 1] : 0;
-    const int64_t room = size + *before + after - reach;
-    *output = room < 0 ? 0 : room / stride + 1;
-    return absl::OkStatus();
-  }
-};
 
 // Dims of a tensor of rank 4.
 using FourDims = std::array<int64_t, 4>;
@@ -66,12 +22,9 @@ inline std::string ToText(const FourDims& dims) {
 }
 
 // Sets `args`. Returns an error if shapes do not match.
-inline absl::Status CheckDeformConv(const DeformConvAttrs& attrs,
-                                    const FourDims& features,
-                                    const FourDims& offsets,
-                                    const FourDims& filters,
-                                    const FourDims* mask,
-                                    DeformConvShape* args) {
+inline absl::Status CheckDeformConv(
+    const ConvAttrs& attrs, const FourDims& features, const FourDims& offsets,
+    const FourDims& filters, const FourDims* mask, DeformConvShape* args) {
   const auto invalid = [](const auto&... parts) {
     return absl::InvalidArgumentError(absl::StrCat(parts...));
   };
@@ -99,11 +52,11 @@ inline absl::Status CheckDeformConv(const DeformConvAttrs& attrs,
                    ": height * width must be below 2^31");
   }
   *args = {};
-  int64_t out_height, out_width;
-  TF_RETURN_IF_ERROR(
-      attrs.OutputSize(0, height, kernel_height, &out_height, &args->top));
-  TF_RETURN_IF_ERROR(
-      attrs.OutputSize(1, width, kernel_width, &out_width, &args->left));
+  // A kernel that is too large has no output.
+  const int64_t out_height = std::max<int64_t>(
+      0, attrs.OutputSize(0, height, kernel_height, &args->top));
+  const int64_t out_width = std::max<int64_t>(
+      0, attrs.OutputSize(1, width, kernel_width, &args->left));
   const int64_t taps = kernel_height * kernel_width;
   const int64_t offset_groups = offsets[3] / (2 * taps);
   if (offsets[0] != batch || offsets[1] != out_height ||

@@ -17,11 +17,11 @@ class DepthwiseConvOpBase : public OpKernel {
  protected:
   DepthwiseConvShape ShapeOf(const Tensor& input, const Tensor& filter) const {
     return {input.dim_size(0), input.dim_size(3),
-            attrs_.Axis(0, input.dim_size(1), filter.dim_size(0)),
-            attrs_.Axis(1, input.dim_size(2), filter.dim_size(1))};
+            AxisOf(attrs_, 0, input.dim_size(1), filter.dim_size(0)),
+            AxisOf(attrs_, 1, input.dim_size(2), filter.dim_size(1))};
   }
 
-  DepthwiseConvAttrs attrs_;
+  ConvAttrs attrs_;
 };
 
 template <typename Device, typename T>
