@@ -6,7 +6,7 @@
 #
 #   TEST  a test of CUDA kernels, such as //tensorflow_ops/nn:softmax_test (default: all)
 #
-# On the machine with the GPU: tar -xzf gpu.tgz && bash gpu/first_run.sh
+# On the machine with the GPU: tar -xzf gpu.tgz && bash gpu/first_run.sh correctness
 #
 # Environment: ARCH, a compute capability such as 90 (default: that of this machine's GPU).
 set -euo pipefail
@@ -34,10 +34,12 @@ rm -rf build/gpu
 mkdir -p build/gpu
 for program in "${programs[@]}"; do
   file=${program#//} name=${program#*:}
-  cp "$bin/${file/://}" "build/gpu/${name%_on_gpu}"
+  # Some test only what runs on the CPU.
+  [[ ! $("$bin/${file/://}" --gpu --list) ]] || cp "$bin/${file/://}" "build/gpu/${name%_on_gpu}"
 done
-cp tools/gpu/{first_run.sh,peers.py} build/gpu/
-tar -czf build/gpu.tgz -C build gpu
+cp tools/gpu/{first_run.sh,first_run.py,peers.py} build/gpu/
+tar -cf - -C build gpu | gzip -9 >build/gpu.tgz
 size=$(stat -c %s build/gpu.tgz)
 say "build/gpu.tgz has $((size >> 20)) MB"
-((size < 60 << 20)) || die "build/gpu.tgz has more than the 60 MB that are easy to carry." "Name fewer tests."
+# Some ways to a machine carry 64 MiB, the repository included.
+((size < 52 << 20)) || die "build/gpu.tgz has more than 52 MB." "Name fewer tests."

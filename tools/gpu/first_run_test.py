@@ -1,4 +1,4 @@
-"""Tests first_run.sh and peers.py: the programs, CUDA's tools and PyTorch are fakes.
+"""Tests first_run and peers.py: the programs, CUDA's tools and PyTorch are fakes.
 
 usage: "$(bash tools/setup/python_env.sh)" -m pytest -q tools/gpu
 """
@@ -8,9 +8,11 @@ import os
 import pathlib
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tarfile
+import time
 from unittest import mock
 
 import pytest
@@ -18,9 +20,15 @@ import pytest
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 FAKES = {
     "nvidia-smi": "echo an imagined GPU",
+    "ncu": "[[ $1 != --version ]] || exit 0; echo counters of ${@: -3:1}",
     "compute-sanitizer": """[[ $1 != --version ]] || exit 0
-while [[ $1 == --* ]]; do [[ $1 != --tool ]] || tool=$2; shift 2; done
-"$@" && [[ $tool != racecheck || $1 != *zero_out* ]]""",
+tool=$2
+[[ ! ${UNSUPPORTED-} ]] || { echo '========= Error: Device not supported'; exit 1; }
+shift 4
+echo "========= COMPUTE-SANITIZER"
+[[ $tool != racecheck || $1 != *zero_out* ]] || { echo '========= Error: Race'; exit 99; }
+[[ $tool != synccheck || $1 != *recurrent* ]] || echo '========= Barrier error'
+"$@\"""",
 }
 TORCH = """
 import sys
@@ -29,6 +37,7 @@ from unittest import mock
 torch = sys.modules["torch"] = sys.modules["torchvision"] = mock.MagicMock(__version__="2.0")
 torch.no_grad.return_value = lambda function: function
 torch.cuda.get_device_name.return_value = "an imagined GPU"
+torch.cuda.mem_get_info.return_value = 1 << 37, 1 << 37
 torch.cuda.Event.return_value.elapsed_time.return_value = 2.0
 torch.empty_like.return_value = torch.empty.return_value = mock.MagicMock()
 torch.empty.return_value.numel.return_value = 3 << 30
@@ -52,7 +61,6 @@ sys.modules["cupyx.scipy.ndimage"] = mock.MagicMock(label=label, distance_transf
 """
 # In the place of what build.sh packs.
 PASSES = {
-    "attention_test": "[[ $* == '--gpu --list' ]]",
     "zero_out_test": """[[ $1 == --gpu ]] || exit 1
 case $2 in
   --benchmark) ;;
@@ -60,16 +68,25 @@ case $2 in
   *) echo 'ZeroOut.CudaKernelKeepsOneElement [baseline] ok' ;;
 esac""",
 }
+HANGS = "trap '' TERM; while :; do sleep 0.1; done"
 FAIL = {
-    "connected_components_test": "[[ $* == *--list ]] && echo Components.Hang && exit; sleep 1000",
+    "recurrent_test": f"""case $2 in
+  --list) echo Lstm.A Lstm.B Lstm.C ;;
+  =*) sleep 1000 ;;
+  *) {HANGS} ;;
+esac""",
     "crf_test": """case $* in
   '--gpu --list') echo Crf.Faults; echo Crf.Passes ;;
   '--gpu --benchmark') ;;
   '--gpu =Crf.Passes') ;;
-  *) echo "blocking ${CUDA_LAUNCH_BLOCKING-}"; exit 134 ;;
+  *) [[ ! ${CUDA_COREDUMP_FILE-} ]] || head -c 20000000 /dev/urandom >"$CUDA_COREDUMP_FILE"
+    echo "blocking ${CUDA_LAUNCH_BLOCKING-}"; exit 134 ;;
+esac""",
+    "update_cache_test": """case $2 in
+  --list) echo UpdateCache.Prints ;;
+  *) echo 'UpdateCache.Prints [baseline] FAILED'; head -c 100000000 /dev/zero | tr '\\0' x; echo the end; exit 1 ;;
 esac""",
     "nms_test": """case $2 in
-  --list) echo Nms.Cuda ;;
   --benchmark) printf '%s\\n' 'TimeOnGpu' \\
     '{"name": "float32 softmax [4096, 32000]", "device": "cuda", "ms": 0.5, "bytes": 1073741824}' \\
     '{"name": "float32 log_softmax [4096, 32000]", "device": "cuda", "ms": 0.5, "bytes": 1073741824}' \\
@@ -102,27 +119,37 @@ def machine(tmp_path):
     return tmp_path
 
 
-def run(folder, script, *arguments, **environment):
+def command_of(folder, *arguments, **environment):
     environment = {"PATH": f"{folder}/fakes:{os.environ['PATH']}", "PYTHONPATH": f"{folder}/fakes"} | environment
-    return subprocess.run(
-        ["bash", script, *arguments],
-        env={**os.environ, **environment},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=300,
-    )
+    return {
+        "args": ["bash", *map(str, arguments)],
+        "env": os.environ | environment,
+        "stdout": subprocess.PIPE,
+        "stderr": subprocess.STDOUT,
+        "text": True,
+    }
+
+
+def run(folder, *arguments, **environment):
+    return subprocess.run(**command_of(folder, *arguments, **environment), timeout=100)
 
 
 def unpacked(folder, programs):
-    """Makes the folder of the archive: the scripts, and programs {name: script}."""
+    """Makes the folder of the archive: the scripts, and programs {name: script}. Returns the script to run."""
     gpu = folder / "gpu"
     gpu.mkdir()
-    for name in ("first_run.sh", "peers.py"):
+    for name in ("first_run.sh", "first_run.py", "peers.py"):
         shutil.copy(ROOT / "tools/gpu" / name, gpu)
     for name, script in programs.items():
         write(gpu / name, script)
-    return gpu
+    return gpu / "first_run.sh"
+
+
+def module_of(name):
+    spec = importlib.util.spec_from_file_location(name, ROOT / f"tools/gpu/{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def peers():
@@ -130,64 +157,91 @@ def peers():
     torch = mock.MagicMock()
     torch.no_grad.return_value = lambda function: function
     with mock.patch.dict(sys.modules, {"torch": torch, "torch.nn": torch.nn}):
-        spec = importlib.util.spec_from_file_location("peers", ROOT / "tools/gpu/peers.py")
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-    return module
+        return module_of("peers")
 
 
-def summary_of(results):
-    """Returns {file of the summary: result}, in its order."""
-    lines = (results / "summary.txt").read_text().splitlines()
-    return {line.partition(" s: ")[2]: re.sub(r", \d+$", "", line.partition(" s: ")[0]) for line in lines}
+def summary_of(results, command):
+    """Returns {name: result}, and the lines above these, of the summary in a folder of few small files."""
+    sizes = [path.stat().st_size for path in results.iterdir()]
+    assert len(sizes) <= 8 and max(sizes) <= 16 << 20, sizes
+    lines = (results / f"{command}.txt").read_text().splitlines()
+    found = [re.fullmatch(r"((?:passed|FAILED|missing).*), \d+ s: (\S+)", line) for line in lines]
+    notes = [line for line, match in zip(lines, found, strict=True) if not match]
+    return {match[2]: match[1] for match in found if match}, notes
 
 
-def test_all_passes(machine):
-    gpu = unpacked(machine, PASSES)
-    done = run(machine, gpu / "first_run.sh", "machine", "tests", "times", "peers")
-    assert done.returncode == 0, done.stdout
-    results = gpu.parent / "gpu_results"
-    assert "CudaKernelKeepsOneElement [" in (results / "tests/zero_out_test.log").read_text()
-    assert (results / "machine/gpu.txt").read_text() == "an imagined GPU\n"
-    with tarfile.open(f"{results}.tgz") as archive:
-        assert "gpu_results/tests/zero_out_test.log" in archive.getnames()
+def logs_of(results, command):
+    """Returns {path: text} of the archive."""
+    with tarfile.open(results / f"{command}.tgz") as archive:
+        return {
+            member.name.removeprefix(f"{command}/"): archive.extractfile(member).read().decode() for member in archive
+        }
 
 
-def test_no_failure_stops_what_follows(machine):
-    gpu = unpacked(machine, PASSES | FAIL)
-    results = machine / "results"
-    done = run(machine, gpu / "first_run.sh", "--out", results, LIMIT="3")
-    assert done.returncode == 1, done.stdout
-    summary = summary_of(results)
-    programs = ("connected_components_test", "nms_test", "crf_test", "zero_out_test")
-    tests = [f"tests/{program}.log" for program in programs]
-    tests[3:3] = ["tests/crf_test/Crf.Faults.log", "tests/crf_test/Crf.Passes.log"]
-    tests[1:1] = ["tests/connected_components_test/Components.Hang.log"]
-    tools = ("memcheck", "racecheck", "synccheck", "initcheck")
-    assert list(summary) == [
-        *(f"machine/{name}.txt" for name in ("gpu", "libc", "python", "sanitizer")),
-        *tests,
-        *(f"times/{program}.jsonl" for program in programs),
-        "table.md",
-        *(f"sanitizers/{program}.{tool}.log" for program in programs for tool in tools),
-    ]
-    failed = {name: result for name, result in summary.items() if result != "passed"}
-    assert failed == {
-        "tests/connected_components_test.log": "FAILED (more than 3 s)",
-        "tests/connected_components_test/Components.Hang.log": "FAILED (more than 3 s)",
-        "tests/crf_test.log": "FAILED (status 134)",
-        "tests/crf_test/Crf.Faults.log": "FAILED (status 134)",
-        "times/connected_components_test.jsonl": "FAILED (more than 3 s)",
-        "times/nms_test.jsonl": "FAILED (status 139)",
-        **{f"sanitizers/connected_components_test.{tool}.log": "FAILED (more than 3 s)" for tool in tools},
-        **{f"sanitizers/crf_test.{tool}.log": "FAILED (status 134)" for tool in tools},
-        "sanitizers/zero_out_test.racecheck.log": "FAILED (status 1)",
+def test_no_failure_stops_correctness(machine):
+    script, results = unpacked(machine, PASSES | FAIL), machine / "results"
+    start = time.monotonic()
+    done = run(machine, script, "correctness", "--out", results, "--limit", 1, "--jobs", 8)
+    assert time.monotonic() - start < 30 and done.returncode == 1, done.stdout
+    summary, notes = summary_of(results, "correctness")
+    slow = "(more than 1 s)"
+    assert {name: result for name, result in summary.items() if result != "passed"} == {
+        "tests/recurrent_test": f"FAILED {slow}",
+        "tests/recurrent_test/Lstm.A": f"FAILED {slow}",
+        "tests/recurrent_test/Lstm.B": f"FAILED {slow}",
+        "tests/recurrent_test/Lstm.C": "missing",
+        "tests/crf_test": "FAILED (status 134)",
+        "tests/crf_test/Crf.Faults": "FAILED (status 134)",
+        "tests/update_cache_test": "FAILED (status 1)",
+        "tests/update_cache_test/UpdateCache.Prints": "FAILED (status 1)",
+        **{f"{tool}/update_cache_test": "FAILED (status 1)" for tool in ("memcheck", "racecheck", "synccheck")},
+        **{f"{tool}/recurrent_test": f"missing {slow}" for tool in ("memcheck", "racecheck")},
+        "synccheck/recurrent_test": "FAILED (found errors until it was ended)",
     }
-    assert (results / "tests/crf_test/Crf.Faults.log").read_text() == "blocking 1\n"
-    for name in failed:
-        assert name in done.stdout.rpartition("Results are in")[2]
+    assert (
+        "tests/nms_test" in summary and "tests/crf_test/Crf.Passes" in summary and "memcheck/zero_out_test" in summary
+    )
+    # Not a risky kernel.
+    assert "racecheck/zero_out_test" not in summary and "memcheck/crf_test" not in summary
+    assert re.fullmatch(r"correctness: 11 FAILED, 3 missing, 13 passed, in \d+ of 400 s", notes[0]), notes
+    assert notes[1].startswith("GPU: an imagined GPU; ")
+    assert notes[2] == "Left out of correctness.tgz, because they are large: coredump"
+    logs = logs_of(results, "correctness")
+    assert logs["tests/crf_test/Crf.Faults.log"] == "blocking 1\n"
+    assert "CudaKernelKeepsOneElement [" in logs["tests/zero_out_test.log"]
+    large = logs["tests/update_cache_test.log"]
+    assert len(large) < 140_000 and large.endswith("x\nthe end\n") and "bytes left out]" in large
+    failures = (results / "correctness_failures.txt").read_text()
+    assert "FAILED (status 134): tests/crf_test/Crf.Faults\nblocking 1\n" in failures
+    assert "UpdateCache.Prints [baseline] FAILED\nxxx" in failures and len(failures) < 50_000
+    # Without a budget, all kernels.
+    (script.parent / "recurrent_test").unlink()
+    done = run(machine, script, "correctness", "--out", results, "--budget", 0, "--limit", 1, "--jobs", 8)
+    summary, _ = summary_of(results, "correctness")
+    assert (
+        summary["racecheck/zero_out_test"] == "FAILED (found errors)"
+        and summary["memcheck/crf_test"] == "FAILED (status 134)"
+    )
+
+
+def test_times(machine):
+    script, results = unpacked(machine, PASSES | FAIL | {"recurrent_test": "sleep 1000"}), machine / "results"
+    failed = machine / "correctness.txt"
+    failed.write_text("1 FAILED\nFAILED (status 134), 1 s: tests/crf_test\npassed, 1 s: tests/nms_test\n")
+    done = run(machine, script, "times", "--out", results, "--limit", 3, "--failed", failed)
+    assert done.returncode == 1, done.stdout
+    summary, _ = summary_of(results, "times")
+    assert [name for name in summary if name.startswith("tests/")] == [
+        *("tests/crf_test", "tests/crf_test/Crf.Faults", "tests/crf_test/Crf.Passes"),
+    ]
+    assert summary["times/recurrent_test"] == "FAILED (more than 3 s)"
+    assert summary["times/nms_test"] == "FAILED (status 139)"
+    assert summary["table.md"] == summary["times/zero_out_test"] == summary["counters/Attend"] == "passed"
+    logs = logs_of(results, "times")
+    assert logs["counters/Attend.log"].endswith("attention_gpu_test\n")
     assert (results / "table.md").read_text().splitlines()[4:] == [
-        "| connected_components_test | FAILED (more than 3 s) | - | - | - | - |",
+        "| recurrent_test | FAILED (more than 3 s) | - | - | - | - |",
+        "| update_cache_test | FAILED (status 1) | - | - | - | - |",
         "| float32 softmax [4096, 32000] | 0.500 | 2.000 | 4.00 | 67% | - |",
         "| float32 log_softmax [4096, 32000] | 0.500 | RuntimeError: no such kernel | - | 67% | - |",
         "| float32 gather_tree [8, 8, 8] | 0.250 | - | - | 0% | - |",
@@ -202,6 +256,75 @@ def test_no_failure_stops_what_follows(machine):
         ),
         "| nms_test | FAILED (status 139) | - | - | - | - |",
     ]
+
+
+def test_a_budget_holds_if_all_programs_hang(machine):
+    script = unpacked(machine, dict.fromkeys(("mma_test", "nms_test", "zero_out_test"), HANGS))
+    others = {"correctness": ("tests/nms_test", "memcheck/mma_test"), "times": ("times/mma_test", "table.md")}
+    start = time.monotonic()
+    options = "--budget", 9, "--jobs", 2
+    runs = [
+        subprocess.Popen(**command_of(machine, script, command, "--out", machine / command, *options))
+        for command in others
+    ]
+    for process, (command, missing) in zip(runs, others.items(), strict=True):
+        output, _ = process.communicate(timeout=20)
+        assert time.monotonic() - start < 9 and process.returncode == 1, output
+        summary, _ = summary_of(machine / command, command)
+        assert summary["tests/zero_out_test"].startswith("missing (no time after")
+        assert {summary[name] for name in missing} == {"missing"}
+
+
+def test_what_there_is_when_it_is_ended(machine):
+    script, results = unpacked(machine, PASSES | {"nms_test": HANGS}), machine / "results"
+    with subprocess.Popen(**command_of(machine, script, "correctness", "--out", results)) as process:
+        while (
+            "passed" not in process.stdout.readline()
+            or "zero_out_test" not in (results / "correctness.txt").read_text()
+        ):
+            pass
+        time.sleep(0.5)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(5) == 143
+    summary, _ = summary_of(results, "correctness")
+    assert summary["tests/zero_out_test"] == "passed" and summary["tests/nms_test"] == "missing (stopped)"
+    assert "tests/zero_out_test.log" in logs_of(results, "correctness")
+
+
+def test_a_machine_without_a_gpu(machine):
+    refuses = dict.fromkeys(("nms_test", "zero_out_test"), "echo 'This program needs a GPU: none' >&2; exit 3")
+    script, results = unpacked(machine, refuses), machine / "results"
+    for command in ("correctness", "times"):
+        done = run(machine, script, command, "--out", results, "--jobs", 1)
+        assert done.returncode == 1
+        summary, notes = summary_of(results, command)
+        assert summary.pop("tests/zero_out_test") == "FAILED (no GPU for it)", summary
+        assert {result for name, result in summary.items() if "machine/" not in name} == {"missing"}
+        assert "Nothing else can run: there is no GPU, or none of the programs' architecture." in notes
+        assert "needs a GPU: none" in (results / f"{command}_failures.txt").read_text()
+
+
+def test_a_machine_without_tools(machine):
+    script, results = unpacked(machine, PASSES | {"mma_test": ""}), machine / "results"
+    run(machine, script, "--out", results, PATH="/usr/bin:/bin", PYTHON=sys.executable, PYTHONPATH="")
+    summary, notes = summary_of(results, "correctness")
+    assert summary["machine/gpu"] == "missing (no nvidia-smi)"
+    assert summary["tests/mma_test"] == "passed" and summary["racecheck/mma_test"] == "missing"
+    assert "There is no compute-sanitizer: all of its runs are missing." in notes
+    summary, _ = summary_of(results, "times")
+    assert summary["counters/Attend"] == "missing (no ncu)" and summary["times/mma_test"] == "passed"
+    run(machine, script, "correctness", "--out", results, UNSUPPORTED="1")
+    summary, notes = summary_of(results, "correctness")
+    assert summary["memcheck/zero_out_test"] == "FAILED (status 1)" and summary["racecheck/mma_test"] == "missing"
+    assert "memcheck/zero_out_test did not pass: compute-sanitizer's other runs are missing." in notes
+    assert "Device not supported" in (results / "correctness_failures.txt").read_text()
+
+
+def test_the_programs_that_come_first_exist():
+    first_run = module_of("first_run")
+    tests = {path.stem for path in (ROOT / "tensorflow_ops").rglob("*_test.cc")}
+    names = {f"{name}_test" for name in (*first_run.ALIVE, *first_run.RISKY, *first_run.TIMED)}
+    assert names | set(first_run.COUNTED.values()) <= tests, names - tests
 
 
 # Counts by hand: products of rows and columns, an addition each.
@@ -228,51 +351,12 @@ def test_the_queries_and_keys_of_attentions_peer():
     assert shapes == [(2, 32, 1, 128), (2, 8, 8192, 128), (2, 8, 8192, 128)]
 
 
-def test_a_budget_and_what_it_left(machine):
-    hangs = {"nms_test": "[[ $2 == --list ]] && echo Nms.Hangs && exit; sleep 1000"}
-    gpu = unpacked(machine, PASSES | hangs)
-    results = machine / "results"
-    script, logs = gpu / "first_run.sh", ["tests/nms_test.log", "tests/zero_out_test.log"]
-    run(machine, script, "--out", results, "machine")
-    done = run(machine, script, "--out", results, "--resume", "--budget", "24", "tests", "peers")
-    assert done.returncode == 1, done.stdout
-    missing = [name for name, result in summary_of(results).items() if result == "missing"]
-    assert missing == [*logs, "table.md, which needs the step times in the same folder"]
-    done = run(machine, script, "--out", results, "--resume", "--budget", "200", "machine", "tests", LIMIT="3")
-    assert "gpu.txt" not in done.stdout, done.stdout
-    slow = "FAILED (more than 3 s)"
-    ran = [(logs[0], slow), ("tests/nms_test/Nms.Hangs.log", slow), (logs[1], "passed")]
-    assert list(summary_of(results).items())[-3:] == ran
-    summary = (results / "summary.txt").read_text()
-    run(machine, script, "--out", results, "--resume", "machine", "tests")
-    assert (results / "summary.txt").read_text() == summary
-
-
-def test_a_machine_without_a_gpu_ends_each_step(machine):
-    refuses = "[[ $2 == --list ]] && echo Nms.Cuda && exit; echo 'This program needs a GPU: none' >&2; exit 3"
-    gpu = unpacked(machine, PASSES | {"nms_test": refuses})
-    for _ in range(2):  # the second time, with --resume, as the first
-        done = run(machine, gpu / "first_run.sh", "--resume", "tests", "times", "sanitizers")
-        assert done.returncode == 1 and "needs a GPU: none" in done.stdout, done.stdout
-        logs = "tests/nms_test.log", "times/nms_test.jsonl", "sanitizers/nms_test.memcheck.log"
-        assert summary_of(machine / "gpu_results") == dict.fromkeys(logs, "FAILED (no GPU for it)")
-
-
-def test_a_machine_without_tools(machine):
-    gpu = unpacked(machine, PASSES)
-    results = machine / "no results"
-    done = run(machine, gpu / "first_run.sh", "--out", results, PATH="/usr/bin:/bin", PYTHON="no_python")
-    assert done.returncode == 1, done.stdout
-    failed = {name for name, result in summary_of(results).items() if result == "FAILED (status 127)"}
-    assert failed == {
-        *(f"machine/{name}.txt" for name in ("gpu", "python", "sanitizer")),
-        "table.md",
-        "sanitizers/zero_out_test.memcheck.log",
-    }
-
-
 def test_unknown_arguments(machine):
-    for script in ("build.sh", "first_run.sh"):
-        done = run(machine, ROOT / "tools/gpu" / script, "--unknown")
-        assert done.returncode == 1
-        assert "ERROR: unknown argument --unknown" in done.stdout
+    done = run(machine, ROOT / "tools/gpu/build.sh", "--unknown")
+    assert done.returncode == 1 and "ERROR: unknown argument --unknown" in done.stdout
+    done = run(machine, unpacked(machine, PASSES), "--unknown")
+    assert done.returncode == 2 and "unrecognized arguments: --unknown" in done.stdout
+    (machine / "tools").mkdir()
+    shutil.copytree(ROOT / "tools/gpu", machine / "tools/gpu")
+    done = run(machine, machine / "tools/gpu/first_run.sh", "times")
+    assert done.returncode == 1 and "Run: bash tools/gpu/build.sh" in done.stdout
