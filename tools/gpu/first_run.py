@@ -42,7 +42,8 @@ TIMED = [
 COUNTED = {"Attend": "attention_gpu_test", "ToKeys": "attention_gpu_test"}
 TOOLS = ["racecheck", "memcheck", "synccheck"]
 
-GRACE = 2  # seconds until a program that ignores SIGTERM is killed
+GRACE = 1  # seconds until a program that ignores SIGTERM is killed
+ENDING = 3  # seconds that a program may take beyond its limit
 LEAST = 3  # seconds; with less left, a program does not start
 LOG_BYTES = 64 << 10  # of the start of a log, and of its end
 ARCHIVE_BYTES = 15 << 20  # before compression, so also after it
@@ -199,7 +200,7 @@ class Session:
         """Runs a command, adds its result and returns it: passed, FAILED..., or missing... for lack of time."""
         limit = limit if self.has_budget else 4 * limit
         limit = min(limit, self._limit) if self._limit else limit
-        left = self.left() - 2 * GRACE
+        left = self.left() - ENDING
         is_cut, limit = left < limit, min(limit, left)
         if (limit < LEAST and is_cut) or self.stopped:
             return "missing"
@@ -223,7 +224,7 @@ class Session:
         return result
 
     def execute(self, command, limit, log, errors, environment=None):
-        """Returns the status of a command. Takes at most 4 seconds more than the limit."""
+        """Returns the status of a command. Takes at most ENDING seconds more than the limit."""
         for path in (log, errors):
             path.parent.mkdir(parents=True, exist_ok=True)
         # `timeout` also ends the program if this process is killed.
@@ -330,7 +331,7 @@ def test_apart(s, program):
     CUDA waits for each kernel, so that the error names it, and writes a file about the first fault.
     """
     limit = 10
-    if s.stopped or s.left() < limit + 2 * GRACE:
+    if s.stopped or s.left() < limit + ENDING:
         return
     names = s.results.logs / f"tests/{program}/list.log"
     s.execute([s.path(program), "--gpu", "--list"], limit, names, names.with_suffix(".err"))

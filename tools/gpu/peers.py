@@ -28,7 +28,9 @@ class Timer:
     """Times what is enqueued on the current stream."""
 
     def __init__(self):
-        self._flush = torch.empty(512 << 20, dtype=torch.uint8, device="cuda")
+        # As TimeOnGpu: while it is overwritten, the host enqueues what is timed.
+        size = min(2 << 30, torch.cuda.mem_get_info()[0] // 8)
+        self._flush = torch.empty(size, dtype=torch.uint8, device="cuda")
 
     def milliseconds(self, function):
         times = []
@@ -277,23 +279,121 @@ def attention(dtype, batch, queries, heads, depth, keys=None, key_heads=None, *,
     )
 
 
-# Of PyTorch's attention; each is a row.
-BACKENDS = "FLASH_ATTENTION", "CUDNN_ATTENTION", "EFFICIENT_ATTENTION"
+@peer
+def decode_attention(dtype, batch, beams, heads, depth, keys, key_heads):
+    """Gathers the beams' caches by their ancestors, then attends to them."""
+    caches = [normal(batch, beams, keys, key_heads, depth, dtype=dtype) for _ in range(2)]
+    ancestors = torch.randint(0, beams, (batch, beams, keys), device="cuda")
+    rows, positions = (torch.arange(n, device="cuda") for n in (batch, keys))
+
+    def attend(query, *caches):
+        gathered = [cache[rows[:, None, None], ancestors, positions].flatten(0, 1).transpose(1, 2) for cache in caches]
+        options = {"enable_gqa": True} if key_heads != heads else {}
+        return functional.scaled_dot_product_attention(query, *gathered, **options)
+
+    return attend, normal(batch * beams, heads, 1, depth, dtype=dtype), *caches
 
 
-def backend_of(name):
-    """Returns a context with the backend at the end of a name, if there is one."""
-    backend = name.rpartition(", ")[2]
-    if backend not in BACKENDS:
+@peer
+def update_cache(_, batch, length, size, *, in_place):
+    """A tensor [batch, length, size bytes] of float32, one position of each row."""
+    cache, rows = normal(batch * length, size // 4), normal(batch, size // 4)
+    index = torch.arange(batch, device="cuda") * length + 7
+    return cache.index_copy_ if in_place else cache.index_copy, 0, index, rows
+
+
+@peer
+def quantized_matmul(dtype, rows, depth, columns, *_, alternative="mm"):
+    """The product with weights that are not quantized, or with those of 4 bits in groups of 128, in bfloat16."""
+    if alternative == "mm":
+        weights = normal(depth, columns, dtype=dtype)
+        return lambda x: x @ weights, normal(rows, depth, dtype=dtype)
+    weights = torch.randint(0, 256, (columns, depth // 2), device="cuda").to(torch.uint8)
+    packed = torch._convert_weight_to_int4pack(weights, 8)
+    scales = normal(depth // 128, columns, 2, dtype=torch.bfloat16)
+    product = functools.partial(torch._weight_int4pack_mm, mat2=packed, qGroupSize=128, qScaleAndZeros=scales)
+    return product, normal(rows, depth, dtype=torch.bfloat16)
+
+
+def recurrent(name):
+    """Returns the peer of a layer's steps, with inputs of one number: our kernels get inputs times their weights."""
+
+    def make(dtype, batch, steps, units):
+        layer = getattr(torch.nn, name)(1, units, batch_first=True, device="cuda", dtype=dtype)
+        return layer, normal(batch, steps, 1, dtype=dtype)
+
+    return make
+
+
+PEERS |= {"lstm": recurrent("LSTM"), "gru": recurrent("GRU")}  # reset_after is PyTorch's GRU
+
+
+@peer
+def layer_norm(dtype, rows, channels):
+    normalize = functools.partial(functional.layer_norm, normalized_shape=(channels,))
+    x, scale, offset = (normal(*shape, dtype=dtype) for shape in ((rows, channels), (channels,), (channels,)))
+    return lambda x, scale, offset: normalize(x, weight=scale, bias=offset), x, scale, offset
+
+
+@peer
+def group_norm(dtype, batch, height, width, channels, groups):
+    shapes = (batch, channels, height, width), (channels,), (channels,)
+    return (
+        lambda x, scale, offset: functional.group_norm(x, groups, scale, offset),
+        *(normal(*shape, dtype=dtype) for shape in shapes),
+    )
+
+
+@peer
+def gelu(dtype, rows, channels):
+    """Of features plus a bias."""
+    return (
+        lambda x, bias: functional.gelu(x + bias),
+        normal(rows, channels, dtype=dtype),
+        normal(channels, dtype=dtype),
+    )
+
+
+@peer
+def dropout(dtype, size):
+    return lambda x: functional.dropout(x, 0.2), normal(size, dtype=dtype)
+
+
+@peer
+def depthwise_conv2d(dtype, batch, height, width, channels, taps):
+    convolve = functools.partial(functional.conv2d, padding=taps // 2, groups=channels)
+    return (
+        lambda x, filters: convolve(x, filters),
+        normal(batch, channels, height, width, dtype=dtype),
+        normal(channels, 1, taps, taps, dtype=dtype),
+    )
+
+
+# Several peers of a kernel; each is a row.
+ALTERNATIVES = {
+    "attention": ("FLASH_ATTENTION", "CUDNN_ATTENTION", "EFFICIENT_ATTENTION"),
+    "attention_grad": ("FLASH_ATTENTION", "CUDNN_ATTENTION", "EFFICIENT_ATTENTION"),
+    "quantized_matmul": ("mm", "_weight_int4pack_mm"),
+}
+
+
+def context_of(alternative):
+    """Returns a context in which PyTorch's attention has a backend."""
+    if alternative not in ALTERNATIVES["attention"]:
         return contextlib.nullcontext()
     attention = importlib.import_module("torch.nn.attention")
-    return attention.sdpa_kernel(getattr(attention.SDPBackend, backend))
+    return attention.sdpa_kernel(getattr(attention.SDPBackend, alternative))
 
 
 def gradient_of(function, *inputs):
-    """Returns a call that computes the gradients of function(*inputs), without its forward pass."""
+    """Returns a call that computes the gradients of function(*inputs), without its forward pass.
+
+    A layer's are those of its weights, too, and of its first output.
+    """
     leaves = [x.detach().requires_grad_() for x in inputs]
     output = function(*leaves)
+    output = output[0] if isinstance(output, tuple) else output
+    leaves += getattr(function, "parameters", list)()
     d = torch.randn_like(output)
     return lambda: torch.autograd.grad(output, leaves, d, retain_graph=True)
 
@@ -305,18 +405,23 @@ def parts_of(name):
     return dtype, kernel, rest, [int(n) for n in re.findall(r"\d+", rest)]
 
 
-def options_of(rest):
-    return {"causal": " causal" in rest, "key_lengths": " key lengths" in rest}
+OPTIONS = {"attention": ("causal", "key_lengths"), "update_cache": ("in_place",)}
 
 
-def call_of(name):
+def options_of(kernel, rest):
+    return {name: f" {name.replace('_', ' ')}" in rest for name in OPTIONS.get(kernel, ())}
+
+
+def call_of(name, alternative=None):
     """Returns the peer's call for a benchmark, or None."""
     dtype, kernel, rest, numbers = parts_of(name)
     forward, variant = kernel.removesuffix("_grad"), re.search(r"[a-z]+$", rest)
     make = PEERS.get(forward) or (PEERS.get(f"{forward} {variant[0]}") if variant else None)
     if not make:
         return None
-    options = options_of(rest) if forward == "attention" else {}
+    options = options_of(forward, rest)
+    if forward == "quantized_matmul" and alternative:
+        options["alternative"] = alternative
     function, *inputs = make(DTYPES.get(dtype, torch.float32), *numbers, **options)
     return (
         gradient_of(function, *inputs) if forward != kernel else functools.partial(torch.no_grad()(function), *inputs)
@@ -336,11 +441,13 @@ def operations_of(name):
     forward = kernel.removesuffix("_grad")
     if forward == "attention":
         # Gradients need the scores anew, and have four products for the forward pass's two.
-        return attention_operations(*numbers, **options_of(rest)) * (2.5 if forward != kernel else 1)
+        return attention_operations(*numbers, **options_of(forward, rest)) * (2.5 if forward != kernel else 1)
     if forward == "deform_conv":
         pairs = math.prod(numbers) * 9 * numbers[-1]
     elif forward == "correlation_cost":
         pairs = math.prod(numbers[:4]) * (2 * numbers[4] + 1) ** 2
+    elif forward == "quantized_matmul":
+        return 2 * math.prod(numbers[:3])  # as many in its gradient, to the rows alone
     else:
         return None
     return 2 * pairs * (2 if forward != kernel else 1)
@@ -348,13 +455,14 @@ def operations_of(name):
 
 def row_of(row, timer, speed):
     """Returns a line of the table. An error of a program or a peer is a row, too: the others count."""
+    name, alternative = row["name"], row.get("alternative")
     if "error" in row:
-        return f"| {row['name']} | {row['error']} | - | - | - | - |"
+        return f"| {name} | {row['error']} | - | - | - | - |"
     ours, theirs, ratio = row["ms"], "-", "-"
-    operations = operations_of(row["name"])
+    operations = operations_of(name)
     try:
-        with backend_of(row["name"]):
-            call = call_of(row["name"])
+        with context_of(alternative):
+            call = call_of(name, alternative)
             ms = timer.milliseconds(call) if call else None
         if call:
             theirs, ratio = f"{ms:.3f}", f"{ms / ours:.2f}"
@@ -363,7 +471,8 @@ def row_of(row, timer, speed):
     except Exception as error:  # a missing dtype, memory or package
         theirs = f"{type(error).__name__}: {str(error).partition(chr(10))[0][:60]}"
     teraflops = f"{operations / ours / 1e9:.1f}" if operations else "-"
-    return f"| {row['name']} | {ours:.3f} | {theirs} | {ratio} | {row['bytes'] / speed / ours:.0%} | {teraflops} |"
+    name += f", {alternative}" if alternative else ""
+    return f"| {name} | {ours:.3f} | {theirs} | {ratio} | {row['bytes'] / speed / ours:.0%} | {teraflops} |"
 
 
 def main():
@@ -375,11 +484,15 @@ def main():
     print("| kernel | ms | peer's ms | times as fast | share of copy bandwidth | TFLOP/s |\n|---|--:|--:|--:|--:|--:|")
     for times in sys.argv[1:]:
         for line in pathlib.Path(times).read_text().splitlines():
-            row = json.loads(line) if line.startswith("{") else {}
-            if "error" in row or row.get("device") == "cuda":
-                backends = [f", {b}" for b in BACKENDS] if row["name"].startswith("attention") else [""]
-                for backend in backends if "error" not in row else [""]:
-                    print(row_of(row | {"name": row["name"] + backend}, timer, speed), flush=True)
+            try:
+                row = json.loads(line) if line.startswith("{") else {}
+            except json.JSONDecodeError:  # a line of a program that was ended
+                continue
+            if "error" in row:
+                print(row_of(row, timer, speed), flush=True)
+            elif row.get("device") == "cuda":
+                for alternative in ALTERNATIVES.get(parts_of(row["name"])[1], (None,)):
+                    print(row_of(row | {"alternative": alternative}, timer, speed), flush=True)
 
 
 if __name__ == "__main__":
