@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "tensorflow_ops/core/cc/cuda/cuda_launch.h"
 #include "tensorflow_ops/core/cc/cuda/gpu_mirror.h"
 #include "tensorflow_ops/core/cc/testing/gpu_testing.h"
@@ -43,11 +45,15 @@ void Check(cudaError_t error, int line) {
 
 std::vector<double> Milliseconds(const std::function<Error()>& run) {
   constexpr int kWarmUps = 3, kRuns = 31;
-  // Long enough for the host to enqueue a run while it is written.
-  constexpr size_t kFlushBytes = size_t{512} << 20;
+  // While it is written, half a millisecond of a large GPU, the host enqueues a
+  // run. peers.py does the same.
+  static size_t flush_bytes = size_t{2} << 30;
   static void* const flushed = [] {
+    size_t available = 0, total = 0;
+    Check(cudaMemGetInfo(&available, &total), __LINE__);
+    flush_bytes = std::min(flush_bytes, available / 8);
     void* memory = nullptr;
-    Check(cudaMalloc(&memory, kFlushBytes), __LINE__);
+    Check(cudaMalloc(&memory, flush_bytes), __LINE__);
     return memory;
   }();
   cudaEvent_t start, end;
@@ -55,7 +61,7 @@ std::vector<double> Milliseconds(const std::function<Error()>& run) {
   Check(cudaEventCreate(&end), __LINE__);
   std::vector<double> times;
   for (int i = 0; i < kWarmUps + kRuns; ++i) {
-    Check(cudaMemsetAsync(flushed, 0, kFlushBytes), __LINE__);
+    Check(cudaMemsetAsync(flushed, 0, flush_bytes), __LINE__);
     Check(cudaEventRecord(start), __LINE__);
     if (const Error error = run()) {
       Fail(__FILE__, __LINE__, error);

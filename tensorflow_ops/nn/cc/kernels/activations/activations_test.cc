@@ -176,13 +176,16 @@ TFO_BENCHMARK(Activations, Bias) {
     const auto args = Bound<BiasActivationArgs<T>>(&tensors);
     const auto grad = Bound<BiasActivationGradArgs<T>>(&tensors);
     const int64_t bytes = rows * channels * sizeof(T);
-    testing::TimeOnGpu(
-        testing::Text("gelu ", testing::NameOf<T>()), 2 * bytes, 0,
-        [&](const Gpu& gpu) { return BiasActivation(gpu, args); });
-    testing::TimeOnGpu(
-        testing::Text("gelu_grad ", testing::NameOf<T>()), 3 * bytes,
-        BiasActivationGradScratchBytes(grad),
-        [&](const Gpu& gpu) { return BiasActivationGrad(gpu, grad); });
+    const auto time = [&](const char* name, int64_t num_bytes, int64_t scratch,
+                          const auto& run) {
+      testing::TimeOnGpu(testing::Text(testing::NameOf<T>(), name, " [", rows,
+                                       ", ", channels, "]"),
+                         num_bytes, scratch, run);
+    };
+    time("gelu", 2 * bytes, 0,
+         [&](const Gpu& gpu) { return BiasActivation(gpu, args); });
+    time("gelu_grad", 3 * bytes, BiasActivationGradScratchBytes(grad),
+         [&](const Gpu& gpu) { return BiasActivationGrad(gpu, grad); });
   });
 }
 

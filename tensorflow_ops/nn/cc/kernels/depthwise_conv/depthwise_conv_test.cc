@@ -186,15 +186,16 @@ TFO_BENCHMARK(DepthwiseConv, Kernels) {
         testing::RandomOnGpu<float>(batch * axis.size * axis.size * 96, 1);
     const auto filter = testing::RandomOnGpu<float>(taps * taps * 96, 2);
     GpuVector<float> d_input(input), d_filter(filter);
-    const auto name = testing::Text("[", batch, ", 56, 56, 96] by ", taps);
+    const auto sizes =
+        testing::Text(" [", batch, ", 56, 56, 96], ", taps, " taps");
     testing::TimeOnGpu(
-        "depthwise_conv2d " + name, 8 * input.size(), 0, [&](const Gpu& gpu) {
+        "depthwise_conv2d" + sizes, 8 * input.size(), 0, [&](const Gpu& gpu) {
           return DepthwiseConv(
               gpu, DepthwiseConvArgs<float>{shape, input.data(), filter.data(),
                                             d_input.data()});
         });
     testing::TimeOnGpu(
-        "depthwise_conv2d gradients " + name, 12 * input.size(), 0,
+        "depthwise_conv2d_grad" + sizes, 12 * input.size(), 0,
         [&](const Gpu& gpu) {
           return DepthwiseConvGrad(
               gpu, DepthwiseConvGradArgs<float>{

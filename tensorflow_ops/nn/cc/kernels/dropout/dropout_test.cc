@@ -130,10 +130,12 @@ void Time() {
                             x.data(), key.data(), counter.data(),
                             y.data(), mask.data()};
   const DropoutGradArgs<T> grad{size, 1.1f, x.data(), mask.data(), y.data()};
-  const std::string name = testing::NameOf<T>();
-  testing::TimeOnGpu("dropout " + name, bytes, 0,
+  const auto name = [&](const char* op) {
+    return testing::Text(testing::NameOf<T>(), op, " [", size, "]");
+  };
+  testing::TimeOnGpu(name("dropout"), bytes, 0,
                      [&](const Gpu& gpu) { return Dropout(gpu, args); });
-  testing::TimeOnGpu("dropout gradient " + name, bytes, 0,
+  testing::TimeOnGpu(name("dropout_grad"), bytes, 0,
                      [&](const Gpu& gpu) { return DropoutGrad(gpu, grad); });
 }
 TFO_BENCHMARK(Dropout, Large) {

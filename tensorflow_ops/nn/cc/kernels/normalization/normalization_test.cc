@@ -131,7 +131,7 @@ TFO_DEVICE_TEST(Normalization, Half) { CheckSizes<Half>(device); }
 TFO_DEVICE_TEST(Normalization, BFloat16) { CheckSizes<BFloat16>(device); }
 
 template <typename T>
-void Time(const char* name, const Size& size) {
+void Time(const char* op, const char* sizes, const Size& size) {
   Tensors tensors({{"batch", testing::BenchmarkSize(size.batch)},
                    {"pixels", size.pixels},
                    {"channels", size.channels},
@@ -141,18 +141,18 @@ void Time(const char* name, const Size& size) {
         const int64_t bytes =
             args.batch * size.pixels * size.channels * int64_t{sizeof(T)};
         testing::TimeOnGpu(
-            testing::Text(name, testing::NameOf<T>()), 2 * bytes, 0,
+            testing::Text(testing::NameOf<T>(), op, sizes), 2 * bytes, 0,
             [&](const Gpu& gpu) { return Normalization(gpu, args); });
         testing::TimeOnGpu(
-            testing::Text(name, "gradient ", testing::NameOf<T>()), 3 * bytes,
+            testing::Text(testing::NameOf<T>(), op, "_grad", sizes), 3 * bytes,
             NormalizationGradScratch(grad),
             [&](const Gpu& gpu) { return NormalizationGrad(gpu, grad); });
       });
 }
 TFO_BENCHMARK(Normalization, Layers) {
-  Time<float>("layer_norm [4096, 768] ", {4096, 1, 768, 1});
-  Time<BFloat16>("layer_norm [4096, 768] ", {4096, 1, 768, 1});
-  Time<float>("group_norm [4, 64, 64, 128], 32 groups ", {4, 4096, 128, 32});
+  Time<float>("layer_norm", " [4096, 768]", {4096, 1, 768, 1});
+  Time<BFloat16>("layer_norm", " [4096, 768]", {4096, 1, 768, 1});
+  Time<float>("group_norm", " [4, 64, 64, 128], 32 groups", {4, 4096, 128, 32});
 }
 
 }  // namespace
