@@ -47,7 +47,8 @@ ENDING = 3  # seconds that a program may take beyond its limit
 LEAST = 3  # seconds; with less left, a program does not start
 LOG_BYTES = 64 << 10  # of the start of a log, and of its end
 ARCHIVE_BYTES = 15 << 20  # before compression, so also after it
-ERROR_STATUS, ERROR_OF_TOOL = 99, r"^=+ (?!COMPUTE-SANITIZER)"  # of compute-sanitizer
+# Of compute-sanitizer: what it returns, and the lines before its end, for errors in kernels.
+ERROR_STATUS, ERROR_LINE = 99, r"^=+ (Invalid|Misaligned|Program hit|Barrier error|(Error|Warning): Race)"
 CORES = os.cpu_count() or 1
 
 
@@ -86,6 +87,7 @@ class Results:
         folder.mkdir(parents=True, exist_ok=True)
         self._failures = folder / f"{command}_failures.txt"
         self._failures.write_text("")
+        (folder / f"{command}.tgz").unlink(missing_ok=True)
         self._write()
 
     def plan(self, names):
@@ -156,7 +158,7 @@ def text_of(log):
 def excerpt(logs):
     """Returns the first failure in logs, and their end."""
     text = "".join(map(text_of, logs))
-    found = re.search(rf"FAILED|{ERROR_OF_TOOL}|[Ee]rror", text, re.M)
+    found = re.search(rf"FAILED|{ERROR_LINE}|[Ee]rror", text, re.M)
     start = max(text.rfind("\n", 0, found.start()) + 1 - 200, 0) if found else len(text)
     if len(text) <= 6000:
         return text
@@ -169,9 +171,8 @@ class Session:
     def __init__(self, options, results):
         self.results, self.jobs, self._limit = results, options.jobs, options.limit
         budget = options.budget or math.inf
-        # A part of the budget is for the archive.
-        self._deadlines = [time.monotonic() + budget - min(10, budget / 10)] if options.budget else [math.inf]
-        self.has_budget = bool(options.budget)
+        self.has_budget = budget < math.inf
+        self._deadlines = [time.monotonic() + budget - min(10, budget / 10)]  # the rest is for the archive
         self._folder = options.programs
         self._running, self.stopped = set(), False
 
@@ -317,14 +318,6 @@ def describe_machine(s):
     s.results.note(f"GPU: {gpu}; {CORES} cores, {s.jobs} tests at once")
 
 
-def test(s, program):
-    result = s.run(f"tests/{program}", 45, s.path(program), "--gpu")
-    if "no GPU" in result and not s.stopped:
-        s.stop()
-        s.results.note("Nothing else can run: there is no GPU, or none of the programs' architecture.")
-    return result
-
-
 def test_apart(s, program):
     """Runs a program's tests, each in a process of its own: after a fault CUDA refuses all that a process does.
 
@@ -354,9 +347,11 @@ def test_apart(s, program):
 
 
 def test_all(s, programs):
-    s.results.plan(f"tests/{program}" for program in programs)
-    results = s.each(lambda program: test(s, program), programs)
+    results = s.each(lambda program: s.run(f"tests/{program}", 45, s.path(program), "--gpu"), programs)
     failed = [program for program, result in results if not result or result.startswith("FAILED")]
+    if all("no GPU" in (result or "") for _, result in results):
+        s.stop()
+        s.results.note("Nothing else can run: there is no GPU, or none of the programs' architecture.")
     s.results.archive()
     with s.until(1 / 3):
         s.each(lambda program: test_apart(s, program), failed)
@@ -369,31 +364,29 @@ def sanitize(s, program, tool):
     # A program is slower under these tools, by a factor that nobody knows.
     result = s.run(name, 90, "compute-sanitizer", *options, s.path(program), "--gpu", slow="missing")
     log = s.results.logs / f"{name}.log"
-    if result.startswith("missing") and re.search(ERROR_OF_TOOL, text_of(log), re.M):
+    if result.startswith("missing") and re.search(ERROR_LINE, text_of(log), re.M):
         result = "FAILED (found errors until it was ended)"
         s.results.add(name, result, logs=[log])
     return result
 
 
-def sanitize_all(s, programs):
-    probe = s.programs(ALIVE)[0]
-    pairs = [(program, tool) for program in programs for tool in TOOLS[:2]] + [(p, TOOLS[2]) for p in programs]
-    pairs = [pair for pair in pairs if pair != (probe, "memcheck")]
-    s.results.plan([f"memcheck/{probe}", *(f"{tool}/{program}" for program, tool in pairs)])
+def correctness(s):
+    programs = s.programs([ALIVE[0], *RISKY])
+    probe = programs[0], "memcheck"
+    sanitized = [p for p in programs if not s.has_budget or p.removesuffix("_test") in RISKY]
+    pairs = [(p, tool) for p in sanitized for tool in TOOLS[:2]] + [(p, TOOLS[2]) for p in sanitized]
+    pairs = [probe, *(pair for pair in pairs if pair != probe)]
+    s.results.plan(f"tests/{program}" for program in programs)
+    s.results.plan(f"{tool}/{program}" for program, tool in pairs)
+    describe_machine(s)
+    test_all(s, programs)
     # Not every machine lets compute-sanitizer use its GPU.
     if not shutil.which("compute-sanitizer"):
         s.results.note("There is no compute-sanitizer: all of its runs are missing.")
-    elif sanitize(s, probe, "memcheck") == "passed":
-        s.each(lambda pair: sanitize(s, *pair), pairs)
-    else:
-        s.results.note(f"memcheck/{probe} did not pass: compute-sanitizer's other runs are missing.")
-
-
-def correctness(s):
-    describe_machine(s)
-    programs = s.programs([ALIVE[0], *RISKY])
-    test_all(s, programs)
-    sanitize_all(s, [p for p in programs if not s.has_budget or p.removesuffix("_test") in RISKY])
+    elif (result := sanitize(s, *probe)) == "passed":
+        s.each(lambda pair: sanitize(s, *pair), pairs[1:])
+    elif result.startswith("FAILED"):
+        s.results.note(f"memcheck/{programs[0]} did not pass: compute-sanitizer's other runs are missing.")
 
 
 def time_kernels(s, program):
@@ -405,42 +398,35 @@ def time_kernels(s, program):
 
 
 def count(s, kernel):
-    options = [
-        "--clock-control",
-        "none",
-        "--kill",
-        "yes",
-        "--set",
-        "full",
-        "-s",
-        "3",
-        "-c",
-        "1",
-        "-k",
-        f"regex:{kernel}",
-    ]
-    s.run(f"counters/{kernel}", 45, "ncu", *options, s.path(COUNTED[kernel]), "--gpu", "--benchmark")
+    options = "--clock-control none --set full --launch-skip 3 --launch-count 1 --kill yes --check-exit-code no".split()
+    options += ["--kernel-name", f"regex:{kernel}", s.path(COUNTED[kernel])]
+    s.run(f"counters/{kernel}", 45, "ncu", *options, "--gpu", "--benchmark")
 
 
 def times(s, failed):
-    describe_machine(s)
     programs = s.programs([*TIMED, *RISKY])
     # What takes longest to make its input is no question.
     programs.sort(key="gaussian_kl_test".__eq__)
-    s.results.plan([f"times/{program}" for program in programs] + ["table.md"] + [f"counters/{k}" for k in COUNTED])
-    test_all(s, [p for p in programs if p in failed] or s.programs(ALIVE)[:1])
+    tested = [p for p in programs if p in failed] or s.programs(ALIVE)[:1]
+    counted = [kernel for kernel, program in COUNTED.items() if program in programs]
+    s.results.plan(f"tests/{program}" for program in tested)
+    s.results.plan(f"times/{program}" for program in programs)
+    s.results.plan(["table.md", *(f"counters/{kernel}" for kernel in counted)])
+    describe_machine(s)
+    test_all(s, tested)
     with s.until(0.6):
         for program in programs:
             time_kernels(s, program)
     s.results.archive()
-    has_counters = shutil.which("ncu")
+    has_counters = shutil.which("ncu") and counted
+    table = s.results.folder / "table.md"
+    table.unlink(missing_ok=True)
     files = [s.results.logs / f"times/{program}.jsonl" for program in programs]
     with s.until(0.6 if has_counters else 1):
         peers = pathlib.Path(__file__).with_name("peers.py")
-        table = s.results.folder / "table.md"
         s.run("table.md", 170, sys.executable, peers, *filter(pathlib.Path.exists, files), log=table)
     s.results.archive()
-    for kernel in COUNTED:
+    for kernel in counted:
         if has_counters:
             count(s, kernel)
         else:

@@ -104,6 +104,9 @@ esac""",
 }
 
 
+MORE = {"recurrent_test": "sleep 1000", "attention_gpu_test": ""}
+
+
 def write(path, script):
     path.write_text(f"#!/usr/bin/env bash\n{script}\n")
     path.chmod(0o755)
@@ -220,7 +223,7 @@ def test_no_failure_stops_correctness(machine):
 
 
 def test_times(machine):
-    script, results = unpacked(machine, PASSES | FAIL | {"recurrent_test": "sleep 1000"}), machine / "results"
+    script, results = unpacked(machine, PASSES | FAIL | MORE), machine / "results"
     failed = machine / "correctness.txt"
     failed.write_text("1 FAILED\nFAILED (status 134), 1 s: tests/crf_test\npassed, 1 s: tests/nms_test\n")
     done = run(machine, script, "times", "--out", results, "--limit", 3, "--failed", failed)
@@ -290,17 +293,18 @@ def test_a_machine_without_a_gpu(machine):
     refuses = dict.fromkeys(("nms_test", "zero_out_test"), "echo 'This program needs a GPU: none' >&2; exit 3")
     script, results = unpacked(machine, refuses), machine / "results"
     for command in ("correctness", "times"):
-        done = run(machine, script, command, "--out", results, "--jobs", 1)
+        done = run(machine, script, command, "--out", results)
         assert done.returncode == 1
         summary, notes = summary_of(results, command)
-        assert summary.pop("tests/zero_out_test") == "FAILED (no GPU for it)", summary
-        assert {result for name, result in summary.items() if "machine/" not in name} == {"missing"}
+        assert summary["tests/zero_out_test"] == "FAILED (no GPU for it)", summary
+        others = {result for name, result in summary.items() if not name.startswith(("machine/", "tests/"))}
+        assert others == {"missing"}, summary
         assert "Nothing else can run: there is no GPU, or none of the programs' architecture." in notes
         assert "needs a GPU: none" in (results / f"{command}_failures.txt").read_text()
 
 
 def test_all_of_it_with_and_without_tools(machine):
-    script, results = unpacked(machine, PASSES | {"mma_test": ""}), machine / "results"
+    script, results = unpacked(machine, PASSES | {"mma_test": "", "attention_gpu_test": ""}), machine / "results"
     done = run(machine, script, "--out", results)
     assert done.returncode == 1, done.stdout
     summary, notes = summary_of(results, "correctness")
