@@ -377,6 +377,11 @@ ALTERNATIVES = {
 }
 
 
+def alternatives_of(name):
+    _, kernel, rest, _ = parts_of(name)
+    return [peer for peer in ALTERNATIVES.get(kernel, (None,)) if peer != "_weight_int4pack_mm" or "int4" in rest]
+
+
 def context_of(alternative):
     """Returns a context in which PyTorch's attention has a backend."""
     if alternative not in ALTERNATIVES["attention"]:
@@ -491,7 +496,7 @@ def main():
             if "error" in row:
                 print(row_of(row, timer, speed), flush=True)
             elif row.get("device") == "cuda":
-                for alternative in ALTERNATIVES.get(parts_of(row["name"])[1], (None,)):
+                for alternative in alternatives_of(row["name"]):
                     print(row_of(row | {"alternative": alternative}, timer, speed), flush=True)
 
 
