@@ -144,7 +144,7 @@ def _convert_depthwise_conv_grad(pfor_input):
     pfor_input.stack_inputs()
     tensors = [value.t for value in pfor_input.inputs]
     iterations = tf.shape(tensors[0])[0]
-    folded = [pfor.fold(t, t.shape.rank - 2) for t in tensors]
+    folded = [pfor.fold(t, axis) for t, axis in zip(tensors, (3, 3, 2), strict=True)]
     outputs = pfor.call(pfor_input, folded)
     channels = tf.shape(tensors[2])[3]
     return [
