@@ -30,8 +30,8 @@ load("//tools/build_defs:level_object.bzl", "level_object")
 # refer to a target of that repository.
 _OPT = Label("//tools/build_defs:opt")
 _WITHOUT_EMULATION = Label("//tools/build_defs:without_emulation")
-_EMULATED_AS = {variant: Label("//tools/build_defs:emulated_as_" + variant) for variant in ["700", "750", "800", "contracted", "races"]}
-_EMULATED_DEFINES = {"contracted": "TFO_EMULATED_CONTRACTION", "races": "TFO_EMULATED_RACES"}
+_EMULATED_AS = {variant: Label("//tools/build_defs:emulated_as_" + variant) for variant in ["700", "750", "800", "contracted", "races", "truncated"]}
+_EMULATED_DEFINES = {"contracted": "TFO_EMULATED_CONTRACTION", "races": "TFO_EMULATED_RACES", "truncated": "TFO_EMULATED_TRUNCATION"}
 _GCC = Label("@rules_cc//cc/compiler:gcc")
 _AARCH64 = Label("@platforms//cpu:aarch64")
 _CORE = {name: Label("//tensorflow_ops/core:" + name) for name in ["op_util", "testing", "testing_cuda_emulated", "testing_cuda_mirrored"]}

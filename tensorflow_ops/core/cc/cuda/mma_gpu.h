@@ -9,6 +9,7 @@
 #ifndef TENSORFLOW_OPS_CORE_CC_CUDA_MMA_GPU_H_
 #define TENSORFLOW_OPS_CORE_CC_CUDA_MMA_GPU_H_
 
+#include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <type_traits>
@@ -38,6 +39,28 @@ inline constexpr bool kHasParts =
 #ifdef TFO_CUDA_EMULATION
 namespace cuda_emulation {
 
+// c plus products; with TFO_EMULATED_TRUNCATION as GPUs add, which cut all
+// terms off where the greatest one's 24 bits end.
+template <int N>
+float SumOf(float c, const float (&products)[N]) {
+#ifdef TFO_EMULATED_TRUNCATION
+  float greatest = std::fabs(c), nearest = c;
+  for (float product : products) {
+    if (std::fabs(product) > greatest) greatest = std::fabs(product);
+    nearest += product;
+  }
+  if (!std::isfinite(nearest) || greatest == 0) return nearest;
+  double scale = std::ldexp(1.0, 23 - std::ilogb(greatest));
+  int64_t sum = static_cast<int64_t>(c * scale);
+  for (float product : products) sum += static_cast<int64_t>(product * scale);
+  for (; sum / (1 << 24) != 0; sum /= 2) scale /= 2;
+  return static_cast<float>(sum / scale);
+#else
+  for (float product : products) c += product;
+  return c;
+#endif
+}
+
 // mma.m16n8k8 and, with kDepth = 16, mma.m16n8k16.
 template <typename T, int kDepth>
 void MultiplyAdd(const uint32_t (&a)[kDepth / 4],
@@ -52,6 +75,7 @@ void MultiplyAdd(const uint32_t (&a)[kDepth / 4],
     return Widen(T{static_cast<uint16_t>(pair >> (16 * i))});
   };
   const int lane = thread_index.x % kWarpSize;
+  float products[4][kDepth];
   for (int k = 0; k < kDepth; ++k) {
     // A lane has pairs of consecutive k.
     const int of_eight = k / 8, lane_of_pair = k % 8 / 2;
@@ -59,10 +83,11 @@ void MultiplyAdd(const uint32_t (&a)[kDepth / 4],
     for (int i = 0; i < 4; ++i) {
       const int column = lane % 4 * 2 + i % 2;
       const Factors right = of_warp[column * 4 + lane_of_pair];
-      c[i] += part(left.a[of_eight * 2 + i / 2], k % 2) *
-              part(right.b[of_eight], k % 2);
+      products[i][k] = part(left.a[of_eight * 2 + i / 2], k % 2) *
+                       part(right.b[of_eight], k % 2);
     }
   }
+  for (int i = 0; i < 4; ++i) c[i] = SumOf(c[i], products[i]);
 }
 
 // Three mma.m16n8k8 of TF32 numbers, floats without their last 13 bits, by one
@@ -91,11 +116,13 @@ inline void MultiplyAddTf32(const uint32_t (&a)[2][4],
     }
   }
   for (const auto& [of_a, of_b] : parts) {
-    for (int k = 0; k < 8; ++k) {
-      for (int i = 0; i < 4; ++i) {
-        c[i] += value(left[k % 4].a[of_a][k / 4 * 2 + i / 2]) *
-                value(right[k % 4][i % 2].b[of_b][k / 4]);
+    for (int i = 0; i < 4; ++i) {
+      float products[8];
+      for (int k = 0; k < 8; ++k) {
+        products[k] = value(left[k % 4].a[of_a][k / 4 * 2 + i / 2]) *
+                      value(right[k % 4][i % 2].b[of_b][k / 4]);
       }
+      c[i] = SumOf(c[i], products);
     }
   }
 }
