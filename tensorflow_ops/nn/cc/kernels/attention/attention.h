@@ -173,6 +173,16 @@ TFO_HOST_DEVICE inline Example ExampleOf(const AttentionOperands<T>& args,
   return e;
 }
 
+// On a GPU, with fewer blocks of threads each does less, and another kernel
+// joins the results. Two for each of 132 multiprocessors: results do not depend
+// on the GPU's own.
+inline constexpr int64_t kEnoughBlocks = 264;
+// The most parts of each of `blocks` blocks that still run all at once. One
+// block more would run alone, and double the time.
+inline int64_t SplitsThatFit(int64_t blocks) {
+  return blocks > 0 && blocks < kEnoughBlocks ? kEnoughBlocks / blocks : 1;
+}
+
 // The row of all examples that has key j of an example.
 template <typename T>
 TFO_HOST_DEVICE inline int64_t KeyRow(const AttentionOperands<T>& args,

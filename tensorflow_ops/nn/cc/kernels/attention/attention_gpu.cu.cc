@@ -18,6 +18,9 @@ inline constexpr int kColumns =
     sizeof(T) == sizeof(double) || M * kWidth > 128 ? 32 : 64;
 template <int kWidth, int M>
 inline constexpr int kSlots = M == 2 && kWidth == 64 ? 1 : 2;
+// With few rows, memory decides the time. Shared memory has space for no more.
+template <int M>
+inline constexpr int kAhead = M == 1 ? 2 : 1;
 
 template <int kValue>
 using Constant = std::integral_constant<int, kValue>;
@@ -25,9 +28,10 @@ using Constant = std::integral_constant<int, kValue>;
 // Calls run(Constant<kWidth>(), Constant<M>()). With two rows of fragments, a
 // warp loads columns half as often.
 template <typename T, typename Run>
-Error WithTile(const AttentionSpec& spec, const Run& run) {
+Error WithTile(const AttentionSpec& spec, bool heads_are_rows, const Run& run) {
   if constexpr (sizeof(T) == 2) {
-    if (spec.queries <= kRows) return run(Constant<128>(), Constant<1>());
+    if (spec.queries <= kRows || heads_are_rows)
+      return run(Constant<128>(), Constant<1>());
     if (spec.value_depth <= 64 && spec.depth <= kChunk<T>) {
       return run(Constant<64>(), Constant<2>());
     }
@@ -169,9 +173,11 @@ __global__ void __launch_bounds__(kThreads, (kMinBlocks<T, M * kWidth>))
            const __grid_constant__ Options options,
            const __grid_constant__ Grid grid, const Splits<C> splits) {
   constexpr int kKeys = kColumns<T, kWidth, M>, N = kKeys / 8;
-  __shared__ Buffers<T, kKeys, kSlots<kWidth, M>, M> buffers;
+  using Steps =
+      attention::Steps<T, kKeys, kSlots<kWidth, M>, M, kAhead<M>, false>;
+  __shared__ typename Steps::Buffers buffers;
   __shared__ Pairs<T> pairs;
-  Steps<T, kKeys, kSlots<kWidth, M>, M> steps(&buffers);
+  Steps steps(&buffers);
   for (int64_t block = blockIdx.x; block < grid.blocks; block += gridDim.x) {
     const Place place = PlaceOf(grid, block, kWidth, M * kRows);
     const Example example = ExampleOf(args, place.batch);
@@ -181,11 +187,17 @@ __global__ void __launch_bounds__(kThreads, (kMinBlocks<T, M * kWidth>))
     if (first >= rows) continue;
     pairs.Set(args, options.threshold, example, place.head, true);
     const C unit = pairs.unit();
+    Matrix<T> queries = QueryRows(args, example, place.head, args.query,
+                                  args.depth, options.depth_packs);
+    const bool heads_are_rows = M == 1 && options.heads_are_rows;
+    if (heads_are_rows) {
+      queries.first =
+          args.query + FirstSum(args, example, place.head) * args.depth;
+      queries.stride = args.depth;
+    }
     const Phase<T> phases[] = {
-        DotPhase(QueryRows(args, example, place.head, args.query, args.depth,
-                           options.depth_packs),
-                 KeyRows(args, example, place.head, args.key, args.depth,
-                         options.depth_packs)),
+        DotPhase(queries, KeyRows(args, example, place.head, args.key,
+                                  args.depth, options.depth_packs)),
         SumPhase(KeyRows(args, example, place.head, args.value,
                          args.value_depth, options.value_depth_packs),
                  place.first_column, kWidth)};
@@ -199,20 +211,28 @@ __global__ void __launch_bounds__(kThreads, (kMinBlocks<T, M * kWidth>))
       if (keys.end > keys.begin + size) keys.end = keys.begin + size;
     }
     const bool has_sink = args.sinks != nullptr && place.split == 0;
+    const auto sink_of = [&](int row) {
+      if (!heads_are_rows) return args.sinks[place.head];
+      if (row >= queries.rows) row = queries.rows - 1;
+      return args.sinks[place.head * queries.rows + row];
+    };
     const int width = static_cast<int>(args.value_depth) - place.first_column;
 
     C sums[M][kWidth / 8][4];
     RowState<C> states[M];
 #pragma unroll 1
     for (bool careful = false;; careful = true) {
-      steps.Begin(phases, first, keys.begin, keys.end, careful);
+      steps.Begin(phases, first, keys.begin, keys.end, careful, nullptr, 0,
+                  AncestorsOf(args, example));
 #pragma unroll
       for (int m = 0; m < M; ++m) {
         Clear(sums[m]);
         // The sink, or -inf, is as a first score; the first lane counts it.
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
-          states[m].high[i] = has_sink ? args.sinks[place.head] : kNoScore<C>;
+          states[m].high[i] =
+              has_sink ? sink_of(first + m * kRows + FragmentRow(2 * i))
+                       : kNoScore<C>;
           states[m].total[i] = threadIdx.x % 4 == 0 ? C(1) : C(0);
         }
       }
@@ -224,6 +244,7 @@ __global__ void __launch_bounds__(kThreads, (kMinBlocks<T, M * kWidth>))
         AddDotPhase<T, false>(static_cast<int>(args.depth), &steps, scores);
 #pragma unroll
         for (int m = 0; m < M; ++m) {
+          if (steps.is_idle()) break;
           const int t = first + m * kRows;
           SetScores(pairs, t, key, key_bits, scores[m]);
           C corrections[2];
@@ -271,21 +292,24 @@ __global__ void __launch_bounds__(kThreads, (kMinBlocks<T, M * kWidth>))
                       place.first_column);
       } else {
         const int64_t row = example.first_query + first + m * kRows;
+        const int64_t at = heads_are_rows ? first_sum + m * kRows
+                                          : row * args.heads + place.head;
         WriteRows(sums[m], factors, left, width, options.value_depth_pairs,
-                  args.heads * args.value_depth,
-                  args.output +
-                      (row * args.heads + place.head) * args.value_depth +
-                      place.first_column);
+                  (heads_are_rows ? 1 : args.heads) * args.value_depth,
+                  args.output + at * args.value_depth + place.first_column);
       }
     }
   }
 }
 
-// Writes the outputs and log_sum_exp of all keys. A warp has a query.
+// Writes the outputs and log_sum_exp of all keys. A warp has a query, a lane
+// four columns; packs: they are one, in `splits` and in the outputs.
 template <typename T, typename C = Accumulator<T>>
 __global__ void __launch_bounds__(kThreads)
     JoinSplits(const __grid_constant__ AttentionArgs<T> args,
-               const Splits<C> splits) {
+               const Splits<C> splits, bool packs, bool heads_are_rows) {
+  constexpr int kColumns = 4, kTogether = 8;
+  static_assert(kMaxSplits % kTogether == 0);
   const int lane = threadIdx.x % 32;
   for (int64_t i = int64_t{blockIdx.x} * (kThreads / 32) + threadIdx.x / 32;
        i < splits.sums; i += int64_t{gridDim.x} * (kThreads / 32)) {
@@ -299,43 +323,62 @@ __global__ void __launch_bounds__(kThreads)
     if (lane == 0 && args.log_sum_exp != nullptr) {
       args.log_sum_exp[i] = high + std::log(total);
     }
-    const C factor = total == 0 ? C(0) : weight / total;
+    const C factor = lane >= splits.count || total == 0 ? C(0) : weight / total;
     // Its row of queries and head.
-    const int64_t n =
-        args.query_splits != nullptr ? args.query_rows : args.queries;
-    const int64_t head = i / n % args.heads;
-    const int64_t row = i / n / args.heads * args.queries + i % n;
-    T* const to = args.output + (row * args.heads + head) * args.value_depth;
-    for (int64_t column = lane; column - lane < args.value_depth;
-         column += 32) {
-      C sum = 0;
-      for (int split = 0; split < splits.count; ++split) {
-        const C of_split = __shfl_sync(kAllLanes, factor, split);
-        if (column < args.value_depth && of_split != 0) {
-          sum += of_split *
-                 splits.outputs[(split * splits.sums + i) * args.value_depth +
-                                column];
+    int64_t row = i;
+    if (!heads_are_rows) {
+      const int64_t n =
+          args.query_splits != nullptr ? args.query_rows : args.queries;
+      const int64_t head = i / n % args.heads;
+      row = (i / n / args.heads * args.queries + i % n) * args.heads + head;
+    }
+    for (int64_t first = 0; first < args.value_depth; first += 32 * kColumns) {
+      const int64_t column = first + lane * kColumns;
+      const C* from = splits.outputs + i * args.value_depth + column;
+      C sums[kColumns] = {};
+#pragma unroll 1
+      for (int split = 0; split < splits.count; split += kTogether) {
+        // All loads are on their way before the first sum.
+        C factors[kTogether];
+        Pack<C, kColumns> outputs[kTogether];
+#pragma unroll
+        for (int n = 0; n < kTogether; ++n) {
+          factors[n] = __shfl_sync(kAllLanes, factor, split + n);
+          outputs[n] = {};
+          if (factors[n] != 0) {  // others may be infinite, or of no split
+            if (packs && column < args.value_depth) {
+              outputs[n] = LoadPack<kColumns>(from);
+            } else {
+#pragma unroll
+              for (int c = 0; c < kColumns; ++c) {
+                if (column + c < args.value_depth) {
+                  outputs[n].values[c] = from[c];
+                }
+              }
+            }
+          }
+          from += splits.sums * args.value_depth;
+        }
+#pragma unroll
+        for (int n = 0; n < kTogether; ++n) {
+#pragma unroll
+          for (int c = 0; c < kColumns; ++c) {
+            sums[c] += factors[n] * outputs[n].values[c];
+          }
         }
       }
-      if (column < args.value_depth) to[column] = Narrow<T>(sum);
-    }
-  }
-}
-
-// Writes keys or values, rows of `size` numbers, in the order of ancestors, up
-// to lengths. A warp has a row.
-template <typename T>
-__global__ void __launch_bounds__(kThreads)
-    Reorder(const __grid_constant__ AttentionArgs<T> args, const T* from,
-            int64_t size, T* to) {
-  for (int64_t i = int64_t{blockIdx.x} * (kThreads / 32) + threadIdx.x / 32;
-       i < args.key_rows; i += int64_t{gridDim.x} * (kThreads / 32)) {
-    const Example example = ExampleOf(args, i / args.keys);
-    const int64_t j = i % args.keys;
-    if (j >= example.keys) continue;
-    const T* const row = from + KeyRow(args, example, j) * size;
-    for (int64_t c = threadIdx.x % 32; c < size; c += 32) {
-      to[i * size + c] = row[c];
+      T* const to = args.output + row * args.value_depth + column;
+      Pack<T, kColumns> joined;
+#pragma unroll
+      for (int c = 0; c < kColumns; ++c) joined.values[c] = Narrow<T>(sums[c]);
+      if (packs) {
+        if (column < args.value_depth) StorePack(joined, to);
+        continue;
+      }
+#pragma unroll
+      for (int c = 0; c < kColumns; ++c) {
+        if (column + c < args.value_depth) to[c] = joined.values[c];
+      }
     }
   }
 }
@@ -344,7 +387,6 @@ __global__ void __launch_bounds__(kThreads)
 template <typename T>
 struct Scratch {
   Splits<Accumulator<T>> splits;
-  T *key, *value;  // reordered; null without ancestors
   int64_t bytes;
 
   Scratch(const AttentionOperands<T>& args,
@@ -354,13 +396,38 @@ struct Scratch {
     ScratchLayout layout(base);
     layout.Reserve(&splits.log_sum_exp, sums);
     layout.Reserve(&splits.outputs, sums * args.value_depth);
-    const int64_t rows =
-        args.ancestors != nullptr ? args.key_rows * args.key_heads : 0;
-    layout.Reserve(&key, rows * args.depth);
-    layout.Reserve(&value, rows * args.value_depth);
     bytes = layout.bytes();
   }
 };
+
+// Makes one query in each head the queries of key heads, so that a tile has all
+// that read the same keys. Returns false if they are not to be, since scores
+// depend on the head or the position otherwise than through bias and mask. The
+// order of log_sum_exp is then also that of the rows of queries.
+template <typename T>
+bool GroupHeads(AttentionOperands<T>* args) {
+  AttentionOperands<T> grouped = *args;
+  const int64_t group = args->heads / args->key_heads;
+  const bool sees_all_keys = args->query_offset == nullptr &&
+                             args->left >= args->keys && args->right >= 0;
+  if (args->queries != 1 || group == 1 || !sees_all_keys ||
+      args->query_splits != nullptr || args->lengths != nullptr ||
+      args->alibi_slopes != nullptr || args->dropout > 0) {
+    return false;
+  }
+  grouped.queries = group;
+  grouped.heads = args->key_heads;
+  grouped.query_rows *= group;
+  grouped.left = grouped.right = kUnboundedWindow;
+  for (AttentionStrides* strides :
+       {&grouped.mask_strides, &grouped.bias_strides}) {
+    strides->query = strides->head;
+    strides->head *= group;
+  }
+  if (!FitsInts(grouped)) return false;
+  *args = grouped;
+  return true;
+}
 
 // Splits of the keys: more than 1 where there are few blocks without.
 template <typename T>
@@ -370,21 +437,19 @@ Splits<Accumulator<T>> SplitsOf(const AttentionOperands<T>& args, int width,
   const int64_t blocks = args.batch * args.heads *
                          DivideUp(args.queries, rows_of_tile) *
                          PartsOf(args.value_depth, width);
-  int64_t count = 1;
-  if (blocks > 0 && blocks < kEnoughBlocks) {
-    count = std::max<int64_t>(
-        1, std::min({DivideUp(kEnoughBlocks, blocks), args.keys / kMinKeys,
-                     int64_t{kMaxSplits}}));
-  }
-  return {count, SumsOf(args), nullptr, nullptr};
+  const int64_t count = std::min(
+      {SplitsThatFit(blocks), args.keys / kMinKeys, int64_t{kMaxSplits}});
+  return {std::max<int64_t>(count, 1), SumsOf(args), nullptr, nullptr};
 }
 
 }  // namespace
 
 template <typename T>
-int64_t AttentionScratchBytes(const AttentionOperands<T>& args) {
+int64_t AttentionScratchBytes(const AttentionOperands<T>& given) {
+  AttentionOperands<T> args = given;
+  const bool heads_are_rows = GroupHeads(&args);
   int64_t bytes = 0;
-  WithTile<T>(args, [&](auto width, auto m) -> Error {
+  WithTile<T>(args, heads_are_rows, [&](auto width, auto m) -> Error {
     bytes = Scratch<T>(args, SplitsOf(args, width, m * kRows), nullptr).bytes;
     return nullptr;
   });
@@ -392,30 +457,17 @@ int64_t AttentionScratchBytes(const AttentionOperands<T>& args) {
 }
 
 template <typename T>
-Error Attention(const Gpu& gpu, const AttentionArgs<T>& unordered) {
-  AttentionArgs<T> args = unordered;
+Error Attention(const Gpu& gpu, const AttentionArgs<T>& given) {
+  AttentionArgs<T> args = given;
   if (!FitsInts(args)) return kTooLarge;
-  return WithTile<T>(args, [&](auto width, auto m) -> Error {
+  const bool heads_are_rows = GroupHeads<T>(&args);
+  return WithTile<T>(args, heads_are_rows, [&](auto width, auto m) -> Error {
     const Scratch<T> scratch(args, SplitsOf(args, width, m * kRows),
                              gpu.scratch);
     const auto& splits = scratch.splits;
-    if (args.ancestors != nullptr) {
-      const auto reorder = [&](const T** data, int64_t depth, T* to) {
-        const T* const from = *data;
-        *data = to;
-        const int64_t size = args.key_heads * depth;
-        if (args.key_rows * size == 0) return Error{};
-        return Launch(gpu, GridSize(DivideUp(args.key_rows, kThreads / 32)),
-                      kThreads, Reorder<T>, unordered, from, size, to);
-      };
-      Error error = reorder(&args.key, args.depth, scratch.key);
-      if (error != nullptr) return error;
-      error = reorder(&args.value, args.value_depth, scratch.value);
-      if (error != nullptr) return error;
-      args.ancestors = nullptr;
-    }
     Options options = OptionsOf(args);
     options.value_depth_pairs = FitsPacks<2>(args.value_depth, args.output);
+    options.heads_are_rows = heads_are_rows;
     const Grid grid =
         GridOf(args.batch, args.heads, args.queries,
                PartsOf(args.value_depth, width), true, splits.count, m * kRows);
@@ -424,7 +476,8 @@ Error Attention(const Gpu& gpu, const AttentionArgs<T>& unordered) {
                options, grid, splits);
     if (error != nullptr || splits.count == 1) return error;
     return Launch(gpu, GridSize(DivideUp(splits.sums, kThreads / 32)), kThreads,
-                  JoinSplits<T>, args, splits);
+                  JoinSplits<T>, args, splits,
+                  FitsPacks<4>(args.value_depth, args.output), heads_are_rows);
   });
 }
 

@@ -43,6 +43,8 @@ struct Options {
   // Can rows of this depth be accessed in packs? In pairs of values?
   bool depth_packs, value_depth_packs;
   bool depth_pairs, value_depth_pairs;
+  // Is a query a head, as GroupHeads makes it?
+  bool heads_are_rows;
 };
 
 // Blocks of a multiprocessor that registers must suffice for.
@@ -127,15 +129,14 @@ int64_t SumsOf(const AttentionOperands<T>& args) {
                            ? args.query_rows
                            : args.batch * args.queries);
 }
-// With fewer blocks, each does less, and another kernel joins the results. Two
-// for each of 132 multiprocessors: results do not depend on the GPU's own.
-inline constexpr int64_t kEnoughBlocks = 264;
-
 template <typename T>
 Options OptionsOf(const AttentionOperands<T>& args) {
   return {static_cast<uint32_t>(std::lround(65536 * args.dropout)),
           FitsPacks<kPackSize<T>>(args.depth, args.query, args.key),
-          FitsPacks<kPackSize<T>>(args.value_depth, args.value), false, false};
+          FitsPacks<kPackSize<T>>(args.value_depth, args.value),
+          false,
+          false,
+          false};
 }
 
 }  // namespace attention

@@ -9,6 +9,17 @@
 namespace tfo::testing {
 namespace {
 
+TFO_TEST(Attention, SplitsFitBesideEachOther) {
+  TFO_EXPECT_EQ(attention::SplitsThatFit(32), 8);
+  for (int64_t blocks = 0; blocks < 600; ++blocks) {
+    const int64_t splits = attention::SplitsThatFit(blocks);
+    TFO_EXPECT(splits >= 1);
+    if (splits == 1) continue;
+    TFO_EXPECT(blocks * splits <= attention::kEnoughBlocks);
+    TFO_EXPECT(blocks * (splits + 1) > attention::kEnoughBlocks);
+  }
+}
+
 // Around tiles of 64 rows, of 64 and 32 columns, and chunks of 128 bytes of the
 // depth; depths of packs and not.
 TFO_CUDA_TEST(Attention, KernelsEqualDoubleLoops) {
@@ -31,6 +42,50 @@ TFO_CUDA_TEST(Attention, KernelsOfAncestorsEqualReorderedKeys) {
     CheckAncestors<T, Gpu>({4, 17, 70, 2, 1, 8, 16}, 2, 10);
   });
   CheckAncestors<Half, Gpu>({2, 2, 550, 1, 1, 8, 8}, 2);  // blocks split keys
+  CheckAncestors<Half, Gpu>({2, 1, 330, 2, 2, 200, 8}, 2);
+  CheckAncestors<BFloat16, Gpu>({2, 70, 200, 1, 1, 8, 8}, 2);
+  CheckAncestors<float, Gpu>({2, 1, 330, 2, 2, 8, 0}, 2);  // a chunk a tile
+}
+
+// Without gradients, which take most of the emulation's time.
+template <typename T>
+void CheckForward(const Problem<T>& p, const Caller& caller = {}) {
+  const Case of_test = CaseOf(p, caller);
+  const Result expected = Reference(p);
+  Outputs<T> outputs(p);
+  WithScratch(
+      Gpu(), [&] { return AttentionScratchBytes(p.Operands()); },
+      [&](const Gpu& on) { TFO_EXPECT_RUNS(Attention(on, outputs.Args(p))); });
+  ExpectClose("output", outputs.output, expected.output);
+  ExpectClose("log_sum_exp", outputs.log_sum_exp, expected.log_sum_exp);
+}
+
+// Heads that share keys are rows of a tile, unless options tell them apart.
+TFO_CUDA_TEST(Attention, KernelsOfOneQueryEqualDoubleLoops) {
+  const auto for_options = [](const auto& without) {
+    for (int option = 0; option < kNumOptions; ++option) {
+      auto p = without;
+      AddOption(option, &p);
+      CheckForward(p);
+      AddOption(0, &p);
+      AddOption(6, &p);
+      CheckForward(p);
+    }
+    auto p = without;
+    AddOption(0, &p);
+    p.query_offset = {30, 68};
+    CheckForward(p);
+  };
+  for_options(MakeProblem<Half>({2, 1, 70, 6, 2, 8, 12}));
+  for_options(MakeProblem<float>({2, 1, 70, 4, 1, 8, 12}));
+  for (int broadcast = 0; broadcast < 16; ++broadcast) {
+    Problem<float> p = MakeProblem<float>({2, 1, 70, 6, 2, 6, 6});
+    AddMask(broadcast, &p);
+    AddBias(15 - broadcast, &p);
+    CheckForward(p);
+  }
+  // Several tiles, and splits: without rows of heads there would be none.
+  CheckForward(MakeProblem<Half>({1, 1, 520, 142, 2, 4, 4}));
 }
 
 // Few queries of many keys, which blocks split.
@@ -53,6 +108,24 @@ TFO_CUDA_TEST(Attention, KernelsOfManyKeysEqualDoubleLoops) {
   q.d_output.resize(2 * 4);
   q.d_log_sum_exp.resize(2);
   CheckGpu(q);
+  // More splits, and more columns, than a warp joins at once.
+  CheckForward(MakeProblem<Half>({1, 1, 2310, 2, 1, 4, 132}));
+}
+
+// Splits whose weight is 0 are not read.
+TFO_CUDA_TEST(Attention, KernelsOfSplitsFarBelowTheLargestScoreAddNothing) {
+  Problem<float> p = MakeProblem<float>({1, 1, 640, 1, 1, 1, 4});
+  p.spec.scale = 1;
+  p.query[0] = 1;
+  std::fill(p.key.begin(), p.key.end(), 0.f);
+  std::fill(p.value.begin(), p.value.end(), 3.f);
+  std::fill_n(p.key.begin(), 320, -1e4f);
+  std::fill_n(p.value.begin(), 4 * 320, static_cast<float>(kInfinity));
+  Outputs<float> outputs(p);
+  WithScratch(
+      Gpu(), [&] { return AttentionScratchBytes(p.Operands()); },
+      [&](const Gpu& on) { TFO_EXPECT_RUNS(Attention(on, outputs.Args(p))); });
+  for (float output : outputs.output) TFO_EXPECT_EQ(output, 3.f);
 }
 
 TFO_CUDA_TEST(Attention, KernelsWriteResultsOfEmptyInputs) {
@@ -125,8 +198,7 @@ TFO_CUDA_TEST(Attention, KernelsOfSaturatedSoftcapsEqualDoubleLoops) {
 }
 
 // Arrays of packs that begin at any value.
-TFO_CUDA_TEST(Attention, KernelsAcceptUnalignedArrays) {
-  const Problem<Half> p = MakeProblem<Half>({1, 20, 30, 2, 1, 16, 16});
+void CheckUnaligned(const Problem<Half>& p) {
   const Result expected = Reference(p);
   const auto shifted = [](GpuVector<Half> values) {
     values.insert(values.begin(), Half());
@@ -146,7 +218,9 @@ TFO_CUDA_TEST(Attention, KernelsAcceptUnalignedArrays) {
   forward.query = query.data() + 1;
   forward.value = value.data() + 1;
   forward.output = output.data() + 1;
-  TFO_EXPECT_RUNS(Attention(Gpu(), forward));
+  WithScratch(
+      Gpu(), [&] { return AttentionScratchBytes(forward); },
+      [&](const Gpu& on) { TFO_EXPECT_RUNS(Attention(on, forward)); });
   AttentionGradArgs<Half> grad = outputs.GradArgs(p);
   static_cast<AttentionOperands<Half>&>(grad) = forward;
   grad.output = forward.output;
@@ -160,6 +234,10 @@ TFO_CUDA_TEST(Attention, KernelsAcceptUnalignedArrays) {
   outputs.d_query = unshifted(d_query);
   outputs.d_value = unshifted(d_value);
   outputs.Expect(expected);
+}
+TFO_CUDA_TEST(Attention, KernelsAcceptUnalignedArrays) {
+  CheckUnaligned(MakeProblem<Half>({1, 20, 30, 2, 1, 16, 16}));
+  CheckUnaligned(MakeProblem<Half>({1, 1, 520, 2, 1, 16, 16}));  // split
 }
 
 TFO_CUDA_TEST(Attention, KernelsDropTheSamePairsInGradients) {
@@ -208,6 +286,29 @@ void TimeKernels(int64_t batch, int64_t queries, int64_t heads, int64_t depth,
             [&](const Gpu& gpu) { return AttentionGrad(gpu, grad); });
 }
 
+// A step of a search: each beam's past is in rows of all.
+template <typename T>
+void TimeSteps(int64_t batch, int64_t beams, int64_t heads, int64_t depth,
+               int64_t keys, int64_t key_heads) {
+  if (!IsTiming()) beams = 2, heads = 4, key_heads = 1, keys = 8;
+  const int64_t rows = batch * beams;
+  Problem<T> p =
+      MakeProblem<T>({rows, 1, keys, heads, key_heads, depth, depth});
+  AddOption(0, &p);
+  p.beams = beams;
+  p.key_lengths.assign(rows, static_cast<int32_t>(keys));
+  for (int64_t i = 0; i < rows * keys; ++i) {
+    p.ancestors.push_back(static_cast<int32_t>((i / keys + i % keys) % beams));
+  }
+  Outputs<T> outputs(p);
+  const auto args = outputs.Args(p);
+  TimeOnGpu(Text(NameOf<T>(), "decode_attention [", batch, ", ", beams, ", ",
+                 heads, ", ", depth, ", ", keys, ", ", key_heads, "]"),
+            (p.key.size() + p.value.size()) * sizeof(T),
+            AttentionScratchBytes(args),
+            [&](const Gpu& gpu) { return Attention(gpu, args); });
+}
+
 TFO_BENCHMARK(Attention, KernelsOfModels) {
   constexpr int kCausal = 0, kKeyLengths = 10;
   for (const auto& option : {std::optional<int>(), std::optional(kCausal)}) {
@@ -218,6 +319,7 @@ TFO_BENCHMARK(Attention, KernelsOfModels) {
   }
   TimeKernels<Half>(4, 4096, 16, 64, kKeyLengths);
   TimeKernels<Half>(1, 1, 32, 128, {}, 8192, 8);
+  TimeSteps<Half>(1, 32, 32, 128, 2048, 8);
 }
 
 }  // namespace

@@ -53,9 +53,9 @@ template <typename T>
 HeadSplits<Accumulator<T>> HeadSplitsOf(const AttentionGradArgs<T>& args,
                                         int64_t blocks) {
   int64_t count = 1;
-  if (args.d_key != nullptr && blocks > 0 && blocks < kEnoughBlocks) {
-    count = std::min({args.heads / args.key_heads,
-                      DivideUp(kEnoughBlocks, blocks), kMaxHeadSplits});
+  if (args.d_key != nullptr) {
+    count = std::min(
+        {args.heads / args.key_heads, SplitsThatFit(blocks), kMaxHeadSplits});
   }
   return {count, nullptr, nullptr};
 }

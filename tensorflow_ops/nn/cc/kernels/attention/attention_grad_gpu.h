@@ -18,9 +18,9 @@ template <typename T>
 inline constexpr int kFragments = kColumns<T> / 8;
 constexpr int kSlots = 4;
 template <typename T>
-using GradBuffers = Buffers<T, kColumns<T>, kSlots>;
-template <typename T>
 using GradSteps = Steps<T, kColumns<T>, kSlots>;
+template <typename T>
+using GradBuffers = typename GradSteps<T>::Buffers;
 
 // What gradients of an example and head are computed from.
 template <typename T>

@@ -20,11 +20,27 @@ struct Matrix {
   bool packs;
 };
 
+// Where a search has the keys of an example, as KeyRow.
+struct Ancestors {
+  const int32_t* beams;  // of each key; null: the example's own
+  int keys, own_beam, last_beam;
+  int64_t rows_of_beam;
+};
+template <typename T>
+__device__ Ancestors AncestorsOf(const AttentionOperands<T>& args,
+                                 const Example& example) {
+  if (args.ancestors == nullptr) return {};
+  return {args.ancestors + example.batch * args.keys,
+          static_cast<int>(example.keys),
+          static_cast<int>(example.batch % args.beams),
+          static_cast<int>(args.beams) - 1, args.keys};
+}
+
 // Starts copying a chunk of kLines rows, from `row` on, to shared memory. What
-// the matrix lacks becomes 0.
-template <int kLines, typename T>
+// the matrix lacks becomes 0. Line n is shift(n) rows farther on.
+template <int kLines, typename T, typename Shift>
 __device__ void CopyChunk(AsyncCopies* copies, const Matrix<T>& from, int row,
-                          int column, T* to) {
+                          int column, const Shift& shift, T* to) {
   constexpr int kPack = kPackSize<T>, kPacks = kChunk<T> / kPack;
   // Between a thread's packs, which are the same in HasNonFinite.
   constexpr int kStep = kThreads / kPacks;
@@ -32,17 +48,20 @@ __device__ void CopyChunk(AsyncCopies* copies, const Matrix<T>& from, int row,
   const int line = threadIdx.x / kPacks, at = threadIdx.x % kPacks * kPack;
   const int rows = from.rows - row, columns = from.depth - column;
   const T* next = from.first + (row + line) * from.stride + column + at;
+  const auto place = [&](int n) {
+    return next + shift(line + n) * from.stride;
+  };
   to += line * kPitch<T> + at;
   if (from.packs && rows >= kLines && columns >= kChunk<T>) {
 #pragma unroll
     for (int n = 0; n < kLines; n += kStep, next += kStep * from.stride) {
-      copies->Copy<16>(to + n * kPitch<T>, next);
+      copies->Copy<16>(to + n * kPitch<T>, place(n));
     }
   } else if (from.packs) {
 #pragma unroll 1
     for (int n = 0; n < kLines; n += kStep, next += kStep * from.stride) {
       const bool exists = line + n < rows && at < columns;
-      copies->Copy<16>(to + n * kPitch<T>, exists ? next : from.first,
+      copies->Copy<16>(to + n * kPitch<T>, exists ? place(n) : from.first,
                        exists ? 16 : 0);
     }
   } else {
@@ -51,7 +70,7 @@ __device__ void CopyChunk(AsyncCopies* copies, const Matrix<T>& from, int row,
 #pragma unroll 1
       for (int i = 0; i < kPack; ++i) {
         to[n * kPitch<T> + i] =
-            line + n < rows && at + i < columns ? next[i] : T{};
+            line + n < rows && at + i < columns ? place(n)[i] : T{};
       }
     }
   }
@@ -112,23 +131,27 @@ struct alignas(2 * sizeof(C)) Terms {
   C lse, delta;
 };
 
-// The shared memory of a block of M times kRows rows. kSlots: chunks of rows
-// that it keeps.
-template <typename T, int kColumns, int kSlots, int M = 1>
-struct alignas(16) Buffers {
-  T rows[kSlots][M * kRows * kPitch<T>];
-  T columns[2][kColumns * kPitch<T>];
-  Terms<Accumulator<T>> terms[2][kColumns];
-  Phase<T> phases[4];
-};
-
-// Brings chunk after chunk to shared memory, a step ahead. Rows stay there if
-// they fit.
-template <typename T, int kColumns, int kSlots, int M = 1>
+// Brings chunk after chunk to the shared memory of a block of M times kRows
+// rows, kAhead steps ahead. kSlots: chunks of rows that stay there, if that is
+// all of them. kHasTerms: of gradients, which know no ancestors.
+template <typename T, int kColumns, int kSlots, int M = 1, int kAhead = 1,
+          bool kHasTerms = true>
 class Steps {
+  static_assert(kAhead == 1 || (kAhead == 2 && !kHasTerms));
+
  public:
-  __device__ explicit Steps(Buffers<T, kColumns, kSlots, M>* buffers)
-      : buffers_(*buffers) {}
+  struct alignas(16) Buffers {
+    T rows[kSlots][M * kRows * kPitch<T>];
+    T columns[kAhead + 1][kColumns * kPitch<T>];
+    union {
+      Terms<Accumulator<T>> terms[2][kColumns];
+      int32_t beams[4][kColumns];  // of Ancestors, for tile after tile
+    };
+    Phase<T> phases[4];
+    Ancestors ancestors;
+  };
+
+  __device__ explicit Steps(Buffers* buffers) : buffers_(*buffers) {}
 
   // Starts the phases for the rows from `row` on and each kColumns columns
   // from `begin` up to `end`. All chunks of each are to be used.
@@ -141,7 +164,7 @@ class Steps {
   __device__ void Begin(const Phase<T> (&phases)[kPhases], int row, int begin,
                         int end, bool careful,
                         const Terms<Accumulator<T>>* terms = nullptr,
-                        int columns = 0) {
+                        int columns = 0, const Ancestors& ancestors = {}) {
     static_assert(kPhases <= 4);
     __syncthreads();  // earlier steps, which read the buffers, are done
     int chunks = 0, row_chunks = 0;
@@ -151,35 +174,54 @@ class Steps {
       chunks += phases[i].chunks;
       if (phases[i].has_rows()) row_chunks += phases[i].chunks;
     }
+    if constexpr (!kHasTerms) {
+      if (threadIdx.x == 0) buffers_.ancestors = ancestors;
+      const int column = begin + threadIdx.x;
+      if (threadIdx.x < kColumns && ancestors.beams != nullptr) {
+        buffers_.beams[0][threadIdx.x] =
+            column < ancestors.keys ? ancestors.beams[column] : 0;
+      }
+    }
     __syncthreads();
     num_phases_ = kPhases;
     keeps_rows_ = row_chunks <= kSlots;
+    row_slots_ = keeps_rows_ ? row_chunks : kSlots;
+    rows_ = row_slots_ - 1;
+    // Not where rows have but two slots, or a tile's beams would come too late.
+    two_ahead_ = kAhead == 2 && keeps_rows_ && chunks > 1;
     careful_ = careful;
+    is_idle_ = row + WarpRow() >= phases[0].rows.rows;
     row_ = row;
     first_ = begin;
     column_ = begin;
     end_ = chunks > 0 ? end : begin;
-    phase_ = chunk_ = row_chunk_ = 0;
+    phase_ = chunk_ = 0;
     all_terms_ = terms;
     num_terms_ = columns;
     CopyTerms();
-    Start();
+    Start(1);
+    if (two_ahead_) Start(2);
   }
 
   // Waits for the next chunk.
   __device__ void Next() {
-    copies_.template Wait<0>();
+    Wait();
     __syncthreads();
+    rows_ = SlotAfter(rows_);
     Advance();
   }
   // The same for columns of a SumPhase; may they be multiplied by 0? Float and
   // double are not checked: AddWeighted skips weights of 0 itself.
+  //
+  // Its barrier must stay: since the last one, lanes have branched, as those
+  // whose scores get options and dropout do; the `aligned` instructions of
+  // tensor cores, which follow, are undefined unless lanes are together again.
   __device__ bool NextSummands() {
-    copies_.template Wait<0>();
+    Wait();
     bool all_finite = !careful_;
     if (kHasTensorCores<T> && careful_) {
-      all_finite =
-          !__syncthreads_or(HasNonFinite<kColumns>(buffers_.columns[buffer_]));
+      all_finite = !__syncthreads_or(
+          HasNonFinite<kColumns>(buffers_.columns[BufferAfter(1)]));
     } else {
       __syncthreads();
     }
@@ -188,6 +230,8 @@ class Steps {
   }
 
   __device__ bool careful() const { return careful_; }
+  // Has the warp no rows? It copies, and takes part in barriers.
+  __device__ bool is_idle() const { return kAhead == 2 && is_idle_; }
   // What Next waited for.
   __device__ const T* rows() const { return buffers_.rows[rows_]; }
   __device__ const T* columns() const { return buffers_.columns[columns_]; }
@@ -197,30 +241,62 @@ class Steps {
   }
 
  private:
+  __device__ int SlotAfter(int slot) const {
+    return slot + 1 == row_slots_ ? 0 : slot + 1;
+  }
+  __device__ int BufferAfter(int steps) const {
+    const int buffer = columns_ + steps;
+    return buffer > kAhead ? buffer - (kAhead + 1) : buffer;
+  }
+  __device__ void Wait() {
+    if (two_ahead_) {
+      copies_.template Wait<1>();
+    } else {
+      copies_.template Wait<0>();
+    }
+  }
   // The copied chunk is that of this step; all threads are done with the one
   // before, whose buffers the next may overwrite.
   __device__ void Advance() {
-    rows_ = rows_copied_;
-    columns_ = buffer_;
+    columns_ = BufferAfter(1);
     terms_ = terms_buffer_;
-    Start();
+    Start(two_ahead_ ? 2 : 1);
   }
-  __device__ void Start() {
-    if (column_ >= end_) return;
-    while (buffers_.phases[phase_].chunks == 0) NextPhase();
-    if (column_ >= end_) return;
+  // Starts copying the chunk of a later step.
+  __device__ void Start(int steps) {
+    while (column_ < end_ && buffers_.phases[phase_].chunks == 0) NextPhase();
+    if (column_ >= end_) {
+      copies_.Commit();  // Wait counts groups
+      return;
+    }
     const Phase<T> phase = buffers_.phases[phase_];
-    buffer_ ^= 1;
     const int at = chunk_ * kChunk<T>;
-    CopyChunk<kColumns>(&copies_, phase.columns, column_,
-                        phase.first_column + at, buffers_.columns[buffer_]);
+    const auto in_place = [](int) { return 0; };
+    T* const to = buffers_.columns[BufferAfter(steps)];
+    if (!kHasTerms && buffers_.ancestors.beams != nullptr) {
+      const Ancestors ancestors = buffers_.ancestors;
+      const int32_t* const beams = buffers_.beams[TileSlot(column_)];
+      CopyChunk<kColumns>(
+          &copies_, phase.columns, column_, phase.first_column + at,
+          [&](int line) {
+            return (ValidLength(beams[line], ancestors.last_beam) -
+                    ancestors.own_beam) *
+                   ancestors.rows_of_beam;
+          },
+          to);
+    } else {
+      CopyChunk<kColumns>(&copies_, phase.columns, column_,
+                          phase.first_column + at, in_place, to);
+    }
     if (phase.has_rows()) {
-      rows_copied_ = keeps_rows_ ? row_chunk_ : buffer_;
+      // Rows are of the first phases.
+      const int slot = !keeps_rows_  ? SlotAfter(rows_)
+                       : phase_ == 0 ? chunk_
+                                     : buffers_.phases[0].chunks + chunk_;
       if (!keeps_rows_ || column_ == first_) {
-        CopyChunk<M * kRows>(&copies_, phase.rows, row_, at,
-                             buffers_.rows[rows_copied_]);
+        CopyChunk<M * kRows>(&copies_, phase.rows, row_, at, in_place,
+                             buffers_.rows[slot]);
       }
-      ++row_chunk_;
     }
     copies_.Commit();
     if (++chunk_ == phase.chunks) NextPhase();
@@ -228,13 +304,17 @@ class Steps {
   __device__ void NextPhase() {
     chunk_ = 0;
     if (++phase_ < num_phases_) return;
-    phase_ = row_chunk_ = 0;
+    phase_ = 0;
     column_ += kColumns;
     CopyTerms();
   }
   // Part of the tile's first chunk. The terms of the tile before the last are
   // not read any more: a tile has two chunks or more.
   __device__ void CopyTerms() {
+    if constexpr (!kHasTerms) {
+      CopyBeams();
+      return;
+    }
     if (all_terms_ == nullptr || column_ >= end_) return;
     terms_buffer_ ^= 1;
     if (threadIdx.x >= kColumns) return;
@@ -245,16 +325,32 @@ class Steps {
                                   exists ? all_terms_ + column : all_terms_,
                                   exists ? kBytes : 0);
   }
+  // The beams of the tile after `column_`'s: they are there when its first
+  // chunk is to be copied.
+  __device__ void CopyBeams() {
+    const Ancestors ancestors = buffers_.ancestors;
+    const int tile = column_ + kColumns, column = tile + threadIdx.x;
+    if (ancestors.beams == nullptr || tile >= end_ || threadIdx.x >= kColumns) {
+      return;
+    }
+    const bool exists = column < ancestors.keys;
+    copies_.template Copy<4>(&buffers_.beams[TileSlot(tile)][threadIdx.x],
+                             ancestors.beams + (exists ? column : 0),
+                             exists ? 4 : 0);
+  }
+  __device__ int TileSlot(int column) const {
+    return (column - first_) / kColumns % 4;
+  }
 
-  Buffers<T, kColumns, kSlots, M>& buffers_;
+  Buffers& buffers_;
   AsyncCopies copies_;
   int num_phases_, row_, first_, column_, end_;
-  int phase_, chunk_, row_chunk_, buffer_ = 0;
-  bool keeps_rows_, careful_;
+  int phase_, chunk_;
+  bool keeps_rows_, two_ahead_, careful_, is_idle_;
   const Terms<Accumulator<T>>* all_terms_;
-  int num_terms_, terms_buffer_ = 0;
-  // The slot and buffers of this step, and the slot of the next.
-  int rows_, columns_, terms_, rows_copied_ = 0;
+  int num_terms_, terms_buffer_ = 0, terms_ = 0;
+  // The buffer and slot of this step.
+  int columns_ = 0, rows_, row_slots_;
 };
 
 // Adds the products of a DotPhase of this depth.
@@ -263,6 +359,7 @@ template <typename T, bool kRowsAreKeys, int M, int N, typename C,
 __device__ void AddDotPhase(int depth, Steps* steps, C (&products)[M][N][4]) {
   for (int d = 0; d < depth; d += kChunk<T>) {
     steps->Next();
+    if (steps->is_idle()) continue;
     const int left =
         depth - d < kChunk<T> ? (depth - d + 15) / 16 * 16 : kChunk<T>;
     if (kHasParts<T> && steps->careful()) {
@@ -282,6 +379,7 @@ __device__ void AddSumPhase(C (&weights)[M][N][4], int depth, Steps* steps,
   for (int n = 0; n < kWidth; n += kChunk<T> / 8) {
     if (n * 8 >= depth) break;
     const bool all_finite = steps->NextSummands();
+    if (steps->is_idle()) continue;
     AddWeighted(weights, steps->columns(), all_finite, n, sums);
   }
 }
