@@ -185,8 +185,8 @@ inline int64_t SplitsThatFit(int64_t blocks) {
 
 // The row of all examples that has key j of an example.
 template <typename T>
-TFO_HOST_DEVICE inline int64_t KeyRow(const AttentionOperands<T>& args,
-                                      const Example& example, int64_t j) {
+inline int64_t KeyRow(const AttentionOperands<T>& args, const Example& example,
+                      int64_t j) {
   if (args.ancestors == nullptr) return example.first_key + j;
   // The nearest beam, as ValidLength.
   const int64_t beam = ValidLength(

@@ -26,12 +26,13 @@ template <int kValue>
 using Constant = std::integral_constant<int, kValue>;
 
 // Calls run(Constant<kWidth>(), Constant<M>()). With two rows of fragments, a
-// warp loads columns half as often.
+// warp loads columns half as often. They know no heads_are_rows.
 template <typename T, typename Run>
 Error WithTile(const AttentionSpec& spec, bool heads_are_rows, const Run& run) {
   if constexpr (sizeof(T) == 2) {
-    if (spec.queries <= kRows || heads_are_rows)
+    if (spec.queries <= kRows || heads_are_rows) {
       return run(Constant<128>(), Constant<1>());
+    }
     if (spec.value_depth <= 64 && spec.depth <= kChunk<T>) {
       return run(Constant<64>(), Constant<2>());
     }

@@ -5,7 +5,7 @@
 // tiles of columns, the keys or queries that these rows meet. The products with
 // a tile, and the sums, are fragments in its registers. Operands pass through
 // shared memory in chunks of 128 bytes of their depth, so any depth fits; the
-// next chunk is copied while the warps multiply the last.
+// next, one or two, are copied while the warps multiply the last.
 #ifndef TENSORFLOW_OPS_NN_CC_KERNELS_ATTENTION_ATTENTION_GPU_H_
 #define TENSORFLOW_OPS_NN_CC_KERNELS_ATTENTION_ATTENTION_GPU_H_
 
