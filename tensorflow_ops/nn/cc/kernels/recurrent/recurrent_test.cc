@@ -48,13 +48,15 @@ double Slope(CellActivation activation, double x) {
   }
 }
 
-// Of booleans. The first examples have no step, all steps, and some.
+// Of booleans. The first examples have no step, all steps, those of the second
+// eighth, those of the second half, and some.
 GpuVector<char> StepMask(int64_t batch, int64_t steps) {
   std::mt19937 engine(7);
   GpuVector<char> kept;
   for (int64_t i = 0; i < batch * steps; ++i) {
-    const int64_t b = i / steps;
-    kept.push_back(b == 1 || (b > 1 && engine() % 3 > 0));
+    const int64_t b = i / steps, eighth = i % steps * 8 / steps;
+    kept.push_back(b == 1 || (b == 2 && eighth == 1) ||
+                   (b == 3 && eighth >= 4) || (b > 3 && engine() % 3 > 0));
   }
   return kept;
 }
@@ -262,12 +264,12 @@ struct LstmOp {
   using GradArgs = LstmGradArgs<T>;
 
   template <typename T, typename Device>
-  static void Run(const Device& device, const LstmArgs<T>& args) {
-    TFO_EXPECT_RUNS(Lstm(device, args));
+  static Error Run(const Device& device, const LstmArgs<T>& args) {
+    return Lstm(device, args);
   }
   template <typename T, typename Device>
-  static void Run(const Device& device, const LstmGradArgs<T>& args) {
-    TFO_EXPECT_RUNS(LstmGrad(device, args));
+  static Error Run(const Device& device, const LstmGradArgs<T>& args) {
+    return LstmGrad(device, args);
   }
 };
 struct GruOp {
@@ -278,12 +280,12 @@ struct GruOp {
   using GradArgs = GruGradArgs<T>;
 
   template <typename T, typename Device>
-  static void Run(const Device& device, const GruArgs<T>& args) {
-    TFO_EXPECT_RUNS(Gru(device, args));
+  static Error Run(const Device& device, const GruArgs<T>& args) {
+    return Gru(device, args);
   }
   template <typename T, typename Device>
-  static void Run(const Device& device, const GruGradArgs<T>& args) {
-    TFO_EXPECT_RUNS(GruGrad(device, args));
+  static Error Run(const Device& device, const GruGradArgs<T>& args) {
+    return GruGrad(device, args);
   }
 };
 
@@ -323,8 +325,9 @@ void Check(const Device& device, int64_t batch, int64_t steps, int64_t units,
   for (int64_t b = 0; b < batch; ++b) Reference(args, grad, b);
   for (const Tensors& results :
        testing::ComputeOn(device, tensors, [&](const auto& on, Tensors* t) {
-         ForArgs<Op, T>(options, t,
-                        [&](const auto& args) { Op::Run(on, args); });
+         ForArgs<Op, T>(options, t, [&](const auto& args) {
+           TFO_EXPECT_RUNS(Op::Run(on, args));
+         });
        })) {
     results.ExpectCloseTo(expected);
   }
@@ -350,6 +353,8 @@ void CheckSizes(const Device& device, const std::string& text,
       check(3, 2, 90, has_mask, in_place);
       check(2, 2, 261, has_mask, in_place);
     }
+    // More steps than a warp reads of the mask at once.
+    check(4, 80, 2, has_mask, false);
     check(0, 3, 4, has_mask, false);
     check(3, 0, 4, has_mask, false);
     check(3, 4, 0, has_mask, false);
@@ -381,23 +386,39 @@ TFO_DEVICE_TEST(Lstm, Double) { CheckLstm<double>(device); }
 TFO_DEVICE_TEST(Gru, Float) { CheckGru<float>(device); }
 TFO_DEVICE_TEST(Gru, Double) { CheckGru<double>(device); }
 
-// Of numbers_per_unit numbers that are read or written.
-template <typename Op>
+// Of numbers_per_unit numbers that are read or written, without those of the
+// recurrent kernel. peers.py reads the names.
+template <typename Op, template <typename> class Args>
 void Time(const char* name, const typename Op::Options& options,
-          int64_t numbers_per_unit) {
-  Tensors tensors({{"batch", testing::BenchmarkSize(64)},
-                   {"steps", testing::BenchmarkSize(100)},
-                   {"units", testing::BenchmarkSize(256)}});
-  testing::TimeOnGpu(
-      testing::Text(name, " and its gradient [64, 100] x 256"),
-      4 * numbers_per_unit * 64 * 100 * 256, 0, [&](const Gpu& gpu) {
-        ForArgs<Op, float>(options, &tensors,
-                           [&](const auto& args) { Op::Run(gpu, args); });
-        return Error();
-      });
+          int64_t numbers_per_unit, int64_t units, Tensors* tensors) {
+  const auto args = Bound<Args<float>>(options, tensors);
+  const auto of = testing::Text("float32 ", name, " [64, 100, ", units, "]");
+  const int64_t bytes = 4 * numbers_per_unit * 64 * 100 * units;
+  const auto run = [&](const auto& device) { return Op::Run(device, args); };
+  testing::TimeOnCpu(of, bytes, run);
+  testing::TimeOnGpu(of, bytes, 0, run);
 }
-TFO_BENCHMARK(Lstm, Training) { Time<LstmOp>("lstm", kKeras, 13); }
-TFO_BENCHMARK(Gru, Training) { Time<GruOp>("gru", {kKeras, true}, 16); }
+template <typename Op>
+void Time(const char* name, const char* grad_name,
+          const typename Op::Options& options, int64_t numbers_per_unit,
+          int64_t grad_numbers_per_unit) {
+  for (const int64_t units : {256, 1024}) {
+    Tensors tensors({{"batch", testing::BenchmarkSize(64)},
+                     {"steps", testing::BenchmarkSize(100)},
+                     {"units", testing::BenchmarkSize(units)}});
+    tensors.Scale("recurrent_kernel", 0.5 / std::sqrt(units));
+    Time<Op, Op::template Args>(name, options, numbers_per_unit, units,
+                                &tensors);
+    Time<Op, Op::template GradArgs>(grad_name, options, grad_numbers_per_unit,
+                                    units, &tensors);
+  }
+}
+TFO_BENCHMARK(Lstm, Sizes) {
+  Time<LstmOp>("lstm", "lstm_grad", kKeras, 10, 10);
+}
+TFO_BENCHMARK(Gru, Sizes) {
+  Time<GruOp>("gru", "gru_grad", {kKeras, true}, 8, 12);
+}
 
 }  // namespace
 }  // namespace tfo
