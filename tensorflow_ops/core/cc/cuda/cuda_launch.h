@@ -9,7 +9,6 @@
 #else
 #include <cuda_runtime_api.h>
 
-#include <cstdio>
 #include <mutex>
 #include <set>
 #include <utility>
@@ -19,6 +18,7 @@
 #include <cstring>
 #include <type_traits>
 
+#include "tensorflow_ops/core/cc/cuda/launch_error.h"
 #include "tensorflow_ops/core/cc/device.h"
 
 #if defined(TFO_CUDA_EMULATION) || defined(TFO_GPU_MIRROR)
@@ -179,17 +179,15 @@ Error Replace([[maybe_unused]] Arguments*... arguments) {
 }
 
 #ifndef TFO_CUDA_EMULATION
-struct LaunchInfo {
-  const char* kernel;
-  unsigned grid, block;
-  int shared_bytes;
-};
-
 // Returns the name of a kernel, valid until CUDA unloads it.
 inline const char* NameOf([[maybe_unused]] const void* kernel) {
   const char* name = "?";
 #if CUDART_VERSION >= 12030
-  if (cudaFuncGetName(&name, kernel) != cudaSuccess) name = "?";
+  if (cudaFuncGetName(&name, kernel) != cudaSuccess) {
+    name = "?";
+    // Drivers before CUDA 12.3 fail, which the next launch would report.
+    cudaGetLastError();
+  }
 #endif
   return name;
 }
@@ -197,14 +195,10 @@ inline const char* NameOf([[maybe_unused]] const void* kernel) {
 // Describes an error, and clears CUDA's record of it, which the next launch
 // would report again. The text is valid until the thread's next error.
 inline Error Describe(cudaError_t error, const LaunchInfo& launch) {
-  static thread_local char text[1024];
-  std::snprintf(text, sizeof(text),
-                "%s: %u blocks of %u threads and %d bytes of dynamic shared "
-                "memory, kernel %s",
-                cudaGetErrorString(error), launch.grid, launch.block,
-                launch.shared_bytes, launch.kernel);
+  static_assert(cudaErrorIllegalAddress == 700 && cudaErrorLaunchFailure == 719,
+                "as launch_error.h has them");
   cudaGetLastError();
-  return text;
+  return LaunchError(error, cudaGetErrorString(error), launch);
 }
 
 // Of tests: after a fault, CUDA no longer says which kernel it was.
@@ -293,8 +287,7 @@ inline Error EnqueueZeros([[maybe_unused]] const Gpu& gpu, void* data,
   const cudaError_t error =
       cudaMemsetAsync(data, 0, bytes, static_cast<cudaStream_t>(gpu.stream));
   if (error == cudaSuccess) return nullptr;
-  cudaGetLastError();  // else the next launch would report it again
-  return cudaGetErrorString(error);
+  return cuda_launch_internal::Describe(error, {"cudaMemsetAsync", 0, 0, 0});
 #endif
 }
 

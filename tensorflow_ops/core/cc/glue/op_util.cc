@@ -122,9 +122,7 @@ absl::Status AllocateScratch(::tensorflow::OpKernelContext* ctx, int64_t bytes,
 }
 
 absl::Status ToStatus(Error error) {
-  if (error == nullptr) return absl::OkStatus();
-  return absl::InternalError(
-      absl::StrCat("The CUDA kernel was not launched: ", error));
+  return error == nullptr ? absl::OkStatus() : absl::InternalError(error);
 }
 
 absl::Status Expect(absl::string_view expectation, const absl::Status& status) {
