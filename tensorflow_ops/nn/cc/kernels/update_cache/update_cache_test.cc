@@ -1,6 +1,7 @@
 // Compares update_cache with copies of single bytes.
 #include "tensorflow_ops/nn/cc/kernels/update_cache/update_cache.h"
 
+#include <algorithm>
 #include <vector>
 
 #include "tensorflow_ops/core/cc/testing/gpu_testing.h"
@@ -13,15 +14,16 @@ using testing::ThreadedCpu;
 
 constexpr int64_t kBatch = 5;
 
-// Positions, of which one may be outside.
+// Positions, of which one may be outside. Tensors begin `shift` bytes after an
+// aligned address.
 template <typename Device>
 void CheckUpdate(const Device& device, int64_t length, int64_t count,
                  int64_t bytes, bool in_place, int32_t outside,
-                 const testing::Caller& caller = {}) {
+                 int64_t shift = 0, const testing::Caller& caller = {}) {
   const testing::Case of_test(caller, "length ", length, ", count ", count,
                               ", bytes ", bytes, in_place ? ", in place" : "",
-                              ", outside ", outside);
-  GpuVector<char> cache, rows;
+                              ", outside ", outside, ", shift ", shift);
+  GpuVector<char> cache(shift), rows(shift);
   for (int64_t i = 0; i < kBatch * length * bytes; ++i)
     cache.push_back(i % 101);
   for (int64_t i = 0; i < kBatch * count * bytes; ++i) {
@@ -37,13 +39,20 @@ void CheckUpdate(const Device& device, int64_t length, int64_t count,
   for (int64_t i = 0; i < kBatch * count * bytes; ++i) {
     const int64_t b = i / (count * bytes), byte = i % (count * bytes);
     if (keeps_all || (outside != 0 && b == 3)) continue;
-    expected[(b * length + positions[b]) * bytes + byte] = rows[i];
+    expected[shift + (b * length + positions[b]) * bytes + byte] =
+        rows[shift + i];
   }
   GpuVector<char> other(cache.size(), 77);
+  std::fill_n(other.begin(), shift, 0);
   GpuVector<char>& output = in_place ? cache : other;
-  const UpdateCacheArgs args{
-      kBatch,      length,           count,        bytes, cache.data(),
-      rows.data(), positions.data(), output.data()};
+  const UpdateCacheArgs args{kBatch,
+                             length,
+                             count,
+                             bytes,
+                             cache.data() + shift,
+                             rows.data() + shift,
+                             positions.data(),
+                             output.data() + shift};
   if constexpr (std::is_same_v<Device, Gpu>) {
     TFO_EXPECT_RUNS(UpdateCache(device, args));
   } else {
@@ -68,6 +77,9 @@ void CheckSizes(const Device& device) {
       for (const int32_t outside : {-1, 6, -2147483647 - 1, 2147483647}) {
         CheckUpdate(device, 9, 4, bytes, in_place, outside);
       }
+    }
+    for (const int64_t shift : {1, 4, 8}) {
+      CheckUpdate(device, 9, 4, 32, in_place, 0, shift);
     }
   }
 }
