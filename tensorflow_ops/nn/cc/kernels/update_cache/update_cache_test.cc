@@ -1,7 +1,7 @@
 // Compares update_cache with copies of single bytes.
 #include "tensorflow_ops/nn/cc/kernels/update_cache/update_cache.h"
 
-#include <algorithm>
+#include <array>
 #include <vector>
 
 #include "tensorflow_ops/core/cc/testing/gpu_testing.h"
@@ -14,16 +14,18 @@ using testing::ThreadedCpu;
 
 constexpr int64_t kBatch = 5;
 
-// Positions, of which one may be outside. Tensors begin `shift` bytes after an
-// aligned address.
+// Positions, of which one may be outside. The cache, the rows and another
+// output begin `shifts` bytes after aligned addresses.
 template <typename Device>
 void CheckUpdate(const Device& device, int64_t length, int64_t count,
                  int64_t bytes, bool in_place, int32_t outside,
-                 int64_t shift = 0, const testing::Caller& caller = {}) {
+                 const std::array<int64_t, 3>& shifts = {},
+                 const testing::Caller& caller = {}) {
   const testing::Case of_test(caller, "length ", length, ", count ", count,
                               ", bytes ", bytes, in_place ? ", in place" : "",
-                              ", outside ", outside, ", shift ", shift);
-  GpuVector<char> cache(shift), rows(shift);
+                              ", outside ", outside, ", shifts ", shifts[0],
+                              " ", shifts[1], " ", shifts[2]);
+  GpuVector<char> cache(shifts[0]), rows(shifts[1]);
   for (int64_t i = 0; i < kBatch * length * bytes; ++i)
     cache.push_back(i % 101);
   for (int64_t i = 0; i < kBatch * count * bytes; ++i) {
@@ -34,25 +36,24 @@ void CheckUpdate(const Device& device, int64_t length, int64_t count,
     positions.push_back(static_cast<int32_t>((b * 7) % (length - count + 1)));
   }
   if (outside != 0) positions[3] = outside;
-  std::vector<char> expected(cache.begin(), cache.end());
+  std::vector<char> expected(cache.begin() + shifts[0], cache.end());
   const bool keeps_all = std::is_same_v<Device, Cpu> && outside != 0;
   for (int64_t i = 0; i < kBatch * count * bytes; ++i) {
     const int64_t b = i / (count * bytes), byte = i % (count * bytes);
     if (keeps_all || (outside != 0 && b == 3)) continue;
-    expected[shift + (b * length + positions[b]) * bytes + byte] =
-        rows[shift + i];
+    expected[(b * length + positions[b]) * bytes + byte] = rows[shifts[1] + i];
   }
-  GpuVector<char> other(cache.size(), 77);
-  std::fill_n(other.begin(), shift, 0);
-  GpuVector<char>& output = in_place ? cache : other;
+  GpuVector<char> other(shifts[2] + expected.size(), 77);
+  char* const output =
+      in_place ? cache.data() + shifts[0] : other.data() + shifts[2];
   const UpdateCacheArgs args{kBatch,
                              length,
                              count,
                              bytes,
-                             cache.data() + shift,
-                             rows.data() + shift,
+                             cache.data() + shifts[0],
+                             rows.data() + shifts[1],
                              positions.data(),
-                             output.data() + shift};
+                             output};
   if constexpr (std::is_same_v<Device, Gpu>) {
     TFO_EXPECT_RUNS(UpdateCache(device, args));
   } else {
@@ -79,7 +80,11 @@ void CheckSizes(const Device& device) {
       }
     }
     for (const int64_t shift : {1, 4, 8}) {
-      CheckUpdate(device, 9, 4, 32, in_place, 0, shift);
+      for (int tensor = 0; tensor < 3; ++tensor) {
+        std::array<int64_t, 3> shifts = {};
+        shifts[tensor] = shift;
+        CheckUpdate(device, 9, 4, 32, in_place, 0, shifts);
+      }
     }
   }
 }
