@@ -136,20 +136,23 @@ template <typename T, typename Device>
 Actual<T> Run(const Device& device, const Case& c) {
   using Sum = Accumulator<T>;
   const auto features = As<T>(c.features), d_output = As<T>(c.d_output);
-  const auto grid = As<Sum>(c.grid);
+  // Not aligned for pairs.
+  auto values = As<Sum>(c.grid);
+  values.insert(values.begin(), Sum(0));
+  const Sum* const grid = values.data() + 1;
   Actual<T> actual = {GpuVector<T>(c.d_output.size()),
                       GpuVector<T>(c.features.size()),
                       GpuVector<Sum>(c.grid.size())};
-  TFO_EXPECT_RUNS(GridSample<T>(device, {c.args, features.data(), grid.data(),
-                                         nullptr, actual.output.data()}));
-  const GridSampleGradArgs<T> grad = {c.args, d_output.data(), grid.data(),
+  TFO_EXPECT_RUNS(GridSample<T>(
+      device, {c.args, features.data(), grid, nullptr, actual.output.data()}));
+  const GridSampleGradArgs<T> grad = {c.args, d_output.data(), grid,
                                       actual.d_features.data()};
   testing::WithScratch(
       device, [&] { return GridSampleGradScratchBytes(c.args, sizeof(T)); },
       [&](const Device& on) { TFO_EXPECT_RUNS(GridSampleGrad(on, grad)); });
-  TFO_EXPECT_RUNS(
-      GridSampleGridGrad<T>(device, {c.args, d_output.data(), features.data(),
-                                     grid.data(), actual.d_grid.data()}));
+  TFO_EXPECT_RUNS(GridSampleGridGrad<T>(
+      device,
+      {c.args, d_output.data(), features.data(), grid, actual.d_grid.data()}));
   return actual;
 }
 

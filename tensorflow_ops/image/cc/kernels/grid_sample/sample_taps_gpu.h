@@ -38,16 +38,17 @@ __device__ PlaneTaps<kAxis, C> TapsAt(const GridSampleSpec& args, const C* grid,
                                       int64_t i) {
   const bool flow = args.coordinates == SampleCoordinates::kFlow;
   const bool y_first = YIsFirst(args.coordinates);
-  const auto pair = LoadPack<2>(grid + 2 * i);
+  // No pack, since the grid may begin anywhere.
+  const C pair[] = {grid[2 * i], grid[2 * i + 1]};
   const int64_t sample = flow ? i % args.samples : 0;
   const int64_t row = flow ? sample / args.flow_columns : 0;
   const C own_y = static_cast<C>(row);
   const C own_x = static_cast<C>(flow ? sample - row * args.flow_columns : 0);
   PlaneTaps<kAxis, C> taps;
   taps.y = scalar::TapsOf<kAxis, C>(AxisOf<C>(args, args.height),
-                                    pair.values[y_first ? 0 : 1], own_y);
+                                    pair[y_first ? 0 : 1], own_y);
   taps.x = scalar::TapsOf<kAxis, C>(AxisOf<C>(args, args.width),
-                                    pair.values[y_first ? 1 : 0], own_x);
+                                    pair[y_first ? 1 : 0], own_x);
 #pragma unroll
   for (int k = 0; k < kAxis; ++k) {
     taps.row[k] = ToPixel(taps.y.pixel[k], args.height);
