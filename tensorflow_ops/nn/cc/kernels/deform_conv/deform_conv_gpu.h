@@ -12,6 +12,7 @@
 
 #include "tensorflow_ops/core/cc/bilinear.h"
 #include "tensorflow_ops/core/cc/cuda/cuda_launch.h"
+#include "tensorflow_ops/core/cc/cuda/sum_parts_gpu.h"
 #include "tensorflow_ops/core/cc/cuda/tile_product_gpu.h"
 #include "tensorflow_ops/core/cc/int_math.h"
 #include "tensorflow_ops/core/cc/scratch.h"
@@ -252,27 +253,6 @@ __device__ void StoreSome(const Pack<T, N>& pack, int count, T* to) {
       if (i < count) to[i] = pack.values[i];
     }
   }
-}
-
-// to[i] = the sum of `parts` arrays, in order, and bias[i % channels], if any.
-template <typename T, typename C = Accumulator<T>>
-__global__ void SumParts(int64_t count, int64_t parts, const C* from,
-                         const T* bias, int64_t channels, T* to) {
-  const int64_t step = int64_t{gridDim.x} * kThreads;
-  for (int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x; i < count;
-       i += step) {
-    C sum = from[i];
-    for (int64_t part = 1; part < parts; ++part) sum += from[part * count + i];
-    if (bias != nullptr) sum += Widen(bias[i % channels]);
-    to[i] = Narrow<T>(sum);
-  }
-}
-template <typename T, typename C = Accumulator<T>>
-Error EnqueueSumParts(const Gpu& gpu, int64_t count, int64_t parts,
-                      const C* from, T* to, const T* bias = nullptr,
-                      int64_t channels = 1) {
-  return Launch(gpu, GridSize(DivideUp(count, kThreads)), kThreads, SumParts<T>,
-                count, parts, from, bias, channels, to);
 }
 
 }  // namespace deform_conv

@@ -7,6 +7,7 @@
 
 #include "tensorflow_ops/core/cc/device.h"
 #include "tensorflow_ops/core/cc/float16.h"
+#include "tensorflow_ops/core/cc/int_math.h"
 
 namespace tfo {
 
@@ -26,8 +27,9 @@ struct ConvAxis {
   // The output that reads a pixel by a tap, or -1.
   TFO_HOST_DEVICE int64_t OutputOf(int64_t pixel, int64_t tap) const {
     const int64_t place = pixel + before - tap * dilation;
-    const bool is_read = place >= 0 && place % stride == 0;
-    return is_read && place / stride < outputs ? place / stride : -1;
+    const int64_t output = stride == 1 ? place : place / stride;
+    const bool is_read = place >= 0 && output * stride == place;
+    return is_read && output < outputs ? output : -1;
   }
 };
 
@@ -68,8 +70,24 @@ Error DepthwiseConv(const Gpu& gpu, const DepthwiseConvArgs<T>& args);
 // Writes both gradients. That of a tap that meets no pixel is 0.
 template <typename T>
 Error DepthwiseConvGrad(const Cpu& cpu, const DepthwiseConvGradArgs<T>& args);
+// gpu.scratch has DepthwiseConvGradScratch(args) bytes.
 template <typename T>
 Error DepthwiseConvGrad(const Gpu& gpu, const DepthwiseConvGradArgs<T>& args);
+
+// On a GPU, a block sums the gradient to a tap of 32 channels over a band of at
+// least 8 rows of outputs. About 1056 blocks are enough, 8 for each of 132
+// multiprocessors: results do not depend on the GPU's own.
+inline int64_t DepthwiseConvBands(const DepthwiseConvShape& s) {
+  const int64_t per_band = DivideUp(s.channels, 32) * s.Taps();
+  const int64_t most = per_band > 0 ? DivideUp(1056, per_band) : 1;
+  const int64_t bands = s.batch * s.y.outputs / 8;
+  return bands < 1 ? 1 : bands < most ? bands : most;
+}
+template <typename T>
+int64_t DepthwiseConvGradScratch(const DepthwiseConvGradArgs<T>& args) {
+  return DepthwiseConvBands(args) * args.Taps() * args.channels *
+         int64_t{sizeof(Accumulator<T>)};
+}
 
 }  // namespace tfo
 

@@ -52,8 +52,11 @@ class DepthwiseConvGradOp : public DepthwiseConvOpBase {
                                   nullptr,
                                   nullptr};
     OP_REQUIRES_OK(ctx, AllocateOutputs(ctx, &args.d_input, &args.d_filter));
-    OP_REQUIRES_OK(ctx,
-                   ToStatus(DepthwiseConvGrad(GetDevice<Device>(ctx), args)));
+    OP_REQUIRES_OK(
+        ctx,
+        RunWithScratch<Device>(
+            ctx, [&](const Gpu&) { return DepthwiseConvGradScratch(args); },
+            [&](const Device& on) { return DepthwiseConvGrad(on, args); }));
   }
 };
 

@@ -85,7 +85,11 @@ void Check(const Device& device, const DepthwiseConvShape& shape,
       Results<T>{GpuVector<T>(d_output.size(), unset),
                  GpuVector<T>(input.size(), unset),
                  GpuVector<T>(filter.size(), unset)},
-      [&](const Device& on, Results<T>* to) {
+      [&](const Gpu&) {
+        return DepthwiseConvGradScratch(DepthwiseConvGradArgs<T>{
+            shape, nullptr, nullptr, nullptr, nullptr, nullptr});
+      },
+      [&](const auto& on, Results<T>* to) {
         TFO_EXPECT_RUNS(DepthwiseConv(
             on, DepthwiseConvArgs<T>{shape, input.data(), filter.data(),
                                      to->output.data()}));
@@ -135,6 +139,7 @@ void CheckOthers(const Device& device) {
          {Axis(2, 3, 1, 1, 0, 0), Axis(0, 3, 1, 1, 2, 2)}) {
       Check<T>(device, {2, 4, none, three});
     }
+    Check<T>(device, {2, 24, three, Axis(9, 5, 2, 1, 2, 2)});  // in packs
     Check<T>(device, {0, 4, three, three});
     Check<T>(device, {2, 0, three, three});
   });
@@ -159,6 +164,29 @@ TFO_TEST(DepthwiseConv, Bands) { CheckLarge(Cpu()); }
 TFO_CUDA_TEST(DepthwiseConv, CudaKernelsAndStrides) { CheckKernels(Gpu()); }
 TFO_CUDA_TEST(DepthwiseConv, CudaOtherShapes) { CheckOthers(Gpu()); }
 TFO_CUDA_TEST(DepthwiseConv, CudaBands) { CheckLarge(Gpu()); }
+
+TFO_CUDA_TEST(DepthwiseConv, CudaTensorsBeginAnywhere) {
+  const ConvAxis axis = Axis(5, 3, 1, 1, 1, 1);
+  const DepthwiseConvShape shape{1, 8, axis, axis};
+  const auto input = testing::RandomOnGpu<float>(25 * 8 + 1, 1);
+  const auto filter = testing::RandomOnGpu<float>(9 * 8 + 1, 2);
+  for (int tensor = 0; tensor < 3; ++tensor) {
+    const bool moved[] = {tensor == 0, tensor == 1, tensor == 2};
+    GpuVector<float> output(25 * 8 + 1);
+    TFO_EXPECT_RUNS(DepthwiseConv(
+        Gpu(), DepthwiseConvArgs<float>{shape, input.data() + moved[0],
+                                        filter.data() + moved[1],
+                                        output.data() + moved[2]}));
+    const auto expected = Reference(
+        shape, GpuVector<float>(input.begin() + moved[0], input.end()),
+        GpuVector<float>(filter.begin() + moved[1], filter.end()),
+        GpuVector<float>(25 * 8));
+    testing::ExpectClose("output",
+                         GpuVector<float>(output.begin() + moved[2],
+                                          output.begin() + moved[2] + 25 * 8),
+                         expected.output);
+  }
+}
 
 // Padding and pixels beside a place do not reach it.
 TFO_TEST(DepthwiseConv, NoOtherPixelIsRead) {
@@ -194,14 +222,13 @@ TFO_BENCHMARK(DepthwiseConv, Kernels) {
               gpu, DepthwiseConvArgs<float>{shape, input.data(), filter.data(),
                                             d_input.data()});
         });
-    testing::TimeOnGpu(
-        "depthwise_conv2d_grad" + sizes, 12 * input.size(), 0,
-        [&](const Gpu& gpu) {
-          return DepthwiseConvGrad(
-              gpu, DepthwiseConvGradArgs<float>{
-                       shape, input.data(), input.data(), filter.data(),
-                       d_input.data(), d_filter.data()});
-        });
+    const DepthwiseConvGradArgs<float> grad{shape,          input.data(),
+                                            input.data(),   filter.data(),
+                                            d_input.data(), d_filter.data()};
+    testing::TimeOnGpu("depthwise_conv2d_grad" + sizes, 12 * input.size(),
+                       DepthwiseConvGradScratch(grad), [&](const Gpu& gpu) {
+                         return DepthwiseConvGrad(gpu, grad);
+                       });
   }
 }
 
