@@ -24,25 +24,45 @@ __device__ V SumOfThreads(V v, V* of_warps) {
   return v;
 }
 
-// The numbers of a group: Place(i) and Channel(i) for i in [0, count).
-struct Group {
+// A thread's numbers of a group: every kLanes-th.
+template <int kLanes>
+class Group {
+ public:
   __device__ Group(const NormalizationSpec& a, int64_t index)
-      : channels(a.channels),
-        group_channels(a.GroupChannels()),
-        count(a.Count()),
-        is_row(a.pixels == 1),
-        channel(index % a.groups * group_channels),
-        first(index / a.groups * a.pixels * channels + channel) {}
-  __device__ int64_t Place(int64_t i) const {
-    return is_row ? first + i
-                  : first + i / group_channels * channels + i % group_channels;
+      : count_(a.Count()), width_(a.GroupChannels()), channels_(a.channels) {
+    const int64_t example = a.groups == 1 ? index : index / a.groups;
+    base_ = (index - example * a.groups) * width_;
+    const int lane = threadIdx.x % kLanes;
+    const bool is_narrow = 0 < width_ && width_ <= kLanes;
+    const int width = is_narrow ? static_cast<int>(width_) : kLanes + 1;
+    first_ = lane;
+    channel_ = lane % width;
+    place_ = (example * a.pixels + lane / width) * channels_ + base_ + channel_;
+    channel_step_ = kLanes % width;
+    place_step_ = kLanes / width * channels_ + channel_step_;
   }
-  __device__ int64_t Channel(int64_t i) const {
-    return channel + (is_row ? i : i % group_channels);
+
+  // Calls use(place, channel) for each.
+  template <typename Use>
+  __device__ void ForEach(const Use& use) const {
+    int64_t channel = channel_, place = place_;
+#pragma unroll 4
+    for (int64_t i = first_; i < count_; i += kLanes) {
+      use(place, base_ + channel);
+      channel += channel_step_;
+      place += place_step_;
+      if (channel >= width_) {  // a division for each number is slow
+        channel -= width_;
+        place += channels_ - width_;
+      }
+    }
   }
-  int64_t channels, group_channels, count;
-  bool is_row;
-  int64_t channel, first;
+
+ private:
+  int64_t count_, width_, channels_;
+  int64_t base_;  // the group's first channel
+  // The thread's first number, and to the next.
+  int64_t first_, channel_, place_, channel_step_, place_step_;
 };
 
 // kLanes threads normalize a group.
@@ -52,34 +72,30 @@ __global__ void __launch_bounds__(kThreads)
   using Value = Accumulator<T>;
   __shared__ Value of_warps[kWarps];
   constexpr int kGroups = kThreads / kLanes;
-  const int lane = threadIdx.x % kLanes;
   for (int64_t i = int64_t{blockIdx.x} * kGroups + threadIdx.x / kLanes;
        i < a.batch * a.groups; i += int64_t{gridDim.x} * kGroups) {
-    const Group group(a, i);
-    const Value count = static_cast<Value>(group.count > 0 ? group.count : 1);
+    const Group<kLanes> group(a, i);
+    const Value count = static_cast<Value>(a.Count() > 0 ? a.Count() : 1);
     Value mean = 0, squares = 0;
     // Twice: the second sum is what rounding left of the first.
     for (int pass = 0; pass < 2 && a.centered; ++pass) {
       Value sum = 0;
-      for (int64_t k = lane; k < group.count; k += kLanes) {
-        sum += Widen(a.x[group.Place(k)]) - mean;
-      }
+      group.ForEach([&](int64_t at, int64_t) { sum += Widen(a.x[at]) - mean; });
       mean += SumOfThreads<kLanes>(sum, of_warps) / count;
     }
-    for (int64_t k = lane; k < group.count; k += kLanes) {
-      const Value d = Widen(a.x[group.Place(k)]) - mean;
+    group.ForEach([&](int64_t at, int64_t) {
+      const Value d = Widen(a.x[at]) - mean;
       squares += d * d;
-    }
+    });
     squares = SumOfThreads<kLanes>(squares, of_warps);
     const Value inverse =
         1 / std::sqrt(squares / count + static_cast<Value>(a.epsilon));
-    for (int64_t k = lane; k < group.count; k += kLanes) {
-      const int64_t at = group.Place(k), c = group.Channel(k);
+    group.ForEach([&](int64_t at, int64_t c) {
       Value y = (Widen(a.x[at]) - mean) * inverse * a.gamma[c];
       if (a.beta != nullptr) y += a.beta[c];
       a.y[at] = Narrow<T>(y);
-    }
-    if (lane == 0) {
+    });
+    if (threadIdx.x % kLanes == 0) {
       a.statistics[2 * i] = mean;
       a.statistics[2 * i + 1] = inverse;
     }
@@ -93,29 +109,27 @@ __global__ void __launch_bounds__(kThreads)
   using Value = Accumulator<T>;
   __shared__ Value of_warps[kWarps];
   constexpr int kGroups = kThreads / kLanes;
-  const int lane = threadIdx.x % kLanes;
   for (int64_t i = int64_t{blockIdx.x} * kGroups + threadIdx.x / kLanes;
        i < a.batch * a.groups; i += int64_t{gridDim.x} * kGroups) {
-    const Group group(a, i);
+    const Group<kLanes> group(a, i);
     const Value mean = a.statistics[2 * i], inverse = a.statistics[2 * i + 1];
-    const auto scaled = [&](int64_t k) {
-      return Widen(a.d_y[group.Place(k)]) * a.gamma[group.Channel(k)];
+    const auto z = [&](int64_t at) {
+      return (Widen(a.x[at]) - mean) * inverse;
     };
     Value by_one = 0, by_z = 0;
-    for (int64_t k = lane; k < group.count; k += kLanes) {
-      const Value d = scaled(k);
+    group.ForEach([&](int64_t at, int64_t c) {
+      const Value d = Widen(a.d_y[at]) * a.gamma[c];
       by_one += d;
-      by_z += d * ((Widen(a.x[group.Place(k)]) - mean) * inverse);
-    }
-    const Value count = static_cast<Value>(group.count > 0 ? group.count : 1);
+      by_z += d * z(at);
+    });
+    const Value count = static_cast<Value>(a.Count() > 0 ? a.Count() : 1);
     by_one = SumOfThreads<kLanes>(by_one, of_warps) / count;
     by_z = SumOfThreads<kLanes>(by_z, of_warps) / count;
     if (!a.centered) by_one = 0;
-    for (int64_t k = lane; k < group.count; k += kLanes) {
-      const int64_t at = group.Place(k);
-      const Value z = (Widen(a.x[at]) - mean) * inverse;
-      a.d_x[at] = Narrow<T>((scaled(k) - by_one - z * by_z) * inverse);
-    }
+    group.ForEach([&](int64_t at, int64_t c) {
+      const Value d = Widen(a.d_y[at]) * a.gamma[c];
+      a.d_x[at] = Narrow<T>((d - by_one - z(at) * by_z) * inverse);
+    });
   }
 }
 
@@ -135,9 +149,11 @@ __global__ void __launch_bounds__(kThreads)
     if (c < a.channels) {
       const int64_t group = c / a.GroupChannels();
       const int64_t end = rows * (band + 1) / bands;
+#pragma unroll 4
       for (int64_t row = rows * band / bands + warp; row < end; row += kWarps) {
+        const int64_t example = a.pixels == 1 ? row : row / a.pixels;
         const Value* const statistics =
-            a.statistics + (row / a.pixels * a.groups + group) * 2;
+            a.statistics + (example * a.groups + group) * 2;
         const Value d = Widen(a.d_y[row * a.channels + c]);
         const Value x = Widen(a.x[row * a.channels + c]);
         by_z += d * ((x - statistics[0]) * statistics[1]);
@@ -163,6 +179,7 @@ __global__ void __launch_bounds__(kThreads)
   for (int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x;
        i < 2 * a.channels; i += int64_t{gridDim.x} * kThreads) {
     Accumulator<T> sum = 0;
+#pragma unroll 8
     for (int64_t band = 0; band < bands; ++band) {
       sum += sums[band * 2 * a.channels + i];
     }
