@@ -2,6 +2,7 @@
 
 #include "tensorflow_ops/core/cc/cuda/cuda_launch.h"
 #include "tensorflow_ops/core/cc/cuda/sort_gpu.h"
+#include "tensorflow_ops/core/cc/cuda/warp_gpu.h"
 #include "tensorflow_ops/core/cc/int_math.h"
 #include "tensorflow_ops/core/cc/scratch.h"
 #include "tensorflow_ops/optimizers/cc/kernels/apply_gradients/optimizer_formulas.h"
@@ -10,7 +11,7 @@ namespace tfo {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kWarps = kThreads / 32;
+constexpr int kWarps = kThreads / kWarp;
 constexpr int64_t kTile = 16 * kThreads;  // elements of a variable, for a block
 constexpr int kMaxBatch = 30;             // variables of a launch
 
@@ -90,27 +91,39 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// A warp sums the gradients of a row in order, and updates it.
+// A warp sums the gradients of 32 columns of a row in order, and updates them.
+// A row may have most of the ids, such as that of padding.
 template <Optimizer kOptimizer, typename T>
 __global__ void __launch_bounds__(kThreads)
     UpdateRows(const __grid_constant__ VariableStep<T> a,
                const Accumulator<T>* scalars,
                const __grid_constant__ Scratch<T> scratch) {
-  const int lane = threadIdx.x % 32;
+  const int lane = threadIdx.x % kWarp;
+  const int64_t parts = DivideUp(a.width, kWarp);
   const Item* const items = scratch.items;
-  for (int64_t i = int64_t{blockIdx.x} * kWarps + threadIdx.x / 32;
-       i < a.num_ids; i += int64_t{gridDim.x} * kWarps) {
-    const int64_t row = items[i].row;
-    if (row == scratch.rows || (i > 0 && items[i - 1].row == row)) continue;
-    if (lane == 0) scratch.has_gradient[row] = 1;
-    for (int64_t column = lane; column < a.width; column += 32) {
-      Accumulator<T> sum = 0;
-      for (int64_t k = i; k < a.num_ids && items[k].row == row; ++k) {
-        sum += Widen(a.gradient[items[k].position * a.width + column]);
-      }
-      UpdateElement<kOptimizer>(a, scalars, row * a.width + column,
-                                sum * scalars[2]);
+  for (int64_t unit = int64_t{blockIdx.x} * kWarps + threadIdx.x / kWarp;
+       unit < a.num_ids * parts; unit += int64_t{gridDim.x} * kWarps) {
+    const int64_t first = unit / parts, column = unit % parts * kWarp + lane;
+    const int64_t row = items[first].row;
+    if (row == scratch.rows || (first > 0 && items[first - 1].row == row)) {
+      continue;
     }
+    const bool has_column = column < a.width;
+    Accumulator<T> sum = 0;
+    int count = kWarp;  // of the row, among the lanes' items
+    for (int64_t i = first + lane; count == kWarp; i += kWarp) {
+      const Item item = i < a.num_ids ? items[i] : Item{scratch.rows, 0};
+      count = __popc(__ballot_sync(kAllLanes, item.row == row));
+#pragma unroll 8
+      for (int k = 0; k < count; ++k) {
+        const int64_t from = __shfl_sync(kAllLanes, item.position, k) * a.width;
+        if (has_column) sum += Widen(a.gradient[from + column]);
+      }
+    }
+    if (!has_column) continue;
+    if (column == 0) scratch.has_gradient[row] = 1;
+    UpdateElement<kOptimizer>(a, scalars, row * a.width + column,
+                              sum * scalars[2]);
   }
 }
 
@@ -145,7 +158,8 @@ Error EnqueueRows(const Gpu& gpu, const ApplyGradientsArgs<T>& args,
     if (error != nullptr) return error;
     error = SortOnGpu<Before>(gpu, scratch.items, scratch.num_items);
     if (error != nullptr) return error;
-    error = Launch(gpu, GridSize(DivideUp(a.num_ids, kWarps)), kThreads,
+    const int64_t units = a.num_ids * DivideUp(a.width, kWarp);
+    error = Launch(gpu, GridSize(DivideUp(units, kWarps)), kThreads,
                    UpdateRows<kOptimizer, T>, a, args.scalars, scratch);
     if (error != nullptr) return error;
   }

@@ -108,11 +108,12 @@ std::vector<double> Run(const Device& device, Optimizer optimizer, bool lazy,
 template <typename T>
 void FillVariables(bool in_place, std::deque<Variable<T>>* variables) {
   const std::vector<int64_t> none, some = {3, 3, 7, 0, 39, 3, 0}, last = {39};
-  std::vector<int64_t> all(40);
+  std::vector<int64_t> all(40), equal(100);
   for (int i = 0; i < 40; ++i) all[i] = i * 7 % 40;
+  for (int i = 0; i < 100; ++i) equal[i] = i % 4 == 0 ? i % 40 : 5;
   variables->clear();
   uint32_t seed = 0;
-  for (const auto& ids : {some, none, last, all}) {
+  for (const auto& ids : {some, none, last, all, equal}) {
     variables->emplace_back(40, 5, ids, true, in_place, ++seed);
     variables->emplace_back(40, 70, ids, true, in_place, ++seed);
   }
