@@ -38,8 +38,8 @@ __device__ PlaneTaps<kAxis, C> TapsAt(const GridSampleSpec& args, const C* grid,
                                       int64_t i) {
   const bool flow = args.coordinates == SampleCoordinates::kFlow;
   const bool y_first = YIsFirst(args.coordinates);
-  // No pack, since the grid may begin anywhere.
-  const C pair[] = {grid[2 * i], grid[2 * i + 1]};
+  // No pack: the grid may begin anywhere.
+  const C* const pair = grid + 2 * i;
   const int64_t sample = flow ? i % args.samples : 0;
   const int64_t row = flow ? sample / args.flow_columns : 0;
   const C own_y = static_cast<C>(row);

@@ -109,20 +109,19 @@ __device__ void MultiplyColumns(const RecurrentSpec& s, int64_t t,
   }
 }
 
-// Joins values so that lane i gets the sum of all lanes' values[i].
-template <typename T>
+// Returns to lane i the sum of all lanes' values[i], and overwrites values.
+// Adds lanes N apart; templates, since nvcc does not unroll a loop over N.
+template <int N = kWarp / 2, typename T>
 __device__ T SumToLane(T (&values)[kWarp]) {
+  const bool upper = threadIdx.x & N;
 #pragma unroll
-  for (int n = kWarp / 2; n > 0; n /= 2) {
-    const bool upper = threadIdx.x & n;
-#pragma unroll
-    for (int i = 0; i < n; ++i) {
-      const T other = upper ? values[i] : values[i + n];
-      values[i] = (upper ? values[i + n] : values[i]) +
-                  __shfl_xor_sync(kAllLanes, other, n);
-    }
+  for (int i = 0; i < N; ++i) {
+    const T other = upper ? values[i] : values[i + N];
+    values[i] = (upper ? values[i + N] : values[i]) +
+                __shfl_xor_sync(kAllLanes, other, N);
   }
-  return values[0];
+  if constexpr (N == 1) return values[0];
+  if constexpr (N > 1) return SumToLane<N / 2>(values);
 }
 
 // A warp's, which has its lanes along a row of the recurrent kernel.
