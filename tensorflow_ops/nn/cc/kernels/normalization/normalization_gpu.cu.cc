@@ -7,8 +7,11 @@
 namespace tfo {
 namespace {
 
-constexpr int kThreads = 256;
+constexpr int kThreads = 256, kMaxThreads = 1024;
 constexpr int kWarps = kThreads / kWarp;
+// Threads of a block in which each group has kLanes of them.
+template <int kLanes>
+constexpr int kThreadsFor = kLanes == kWarp ? kThreads : kLanes;
 
 // The sum of kLanes threads, a warp or the block; all get it.
 template <int kLanes, typename V>
@@ -19,7 +22,7 @@ __device__ V SumOfThreads(V v, V* of_warps) {
     if (threadIdx.x % kWarp == 0) of_warps[threadIdx.x / kWarp] = v;
     __syncthreads();
     v = of_warps[0];
-    for (int i = 1; i < kWarps; ++i) v += of_warps[i];
+    for (int i = 1; i < kLanes / kWarp; ++i) v += of_warps[i];
   }
   return v;
 }
@@ -67,11 +70,11 @@ class Group {
 
 // kLanes threads normalize a group.
 template <int kLanes, typename T>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreadsFor<kLanes>)
     Normalize(const __grid_constant__ NormalizationArgs<T> a) {
   using Value = Accumulator<T>;
-  __shared__ Value of_warps[kWarps];
-  constexpr int kGroups = kThreads / kLanes;
+  __shared__ Value of_warps[kLanes / kWarp];
+  constexpr int kGroups = kThreadsFor<kLanes> / kLanes;
   for (int64_t i = int64_t{blockIdx.x} * kGroups + threadIdx.x / kLanes;
        i < a.batch * a.groups; i += int64_t{gridDim.x} * kGroups) {
     const Group<kLanes> group(a, i);
@@ -104,11 +107,11 @@ __global__ void __launch_bounds__(kThreads)
 
 // kLanes threads compute a group's d_x.
 template <int kLanes, typename T>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreadsFor<kLanes>)
     GradientToX(const __grid_constant__ NormalizationGradArgs<T> a) {
   using Value = Accumulator<T>;
-  __shared__ Value of_warps[kWarps];
-  constexpr int kGroups = kThreads / kLanes;
+  __shared__ Value of_warps[kLanes / kWarp];
+  constexpr int kGroups = kThreadsFor<kLanes> / kLanes;
   for (int64_t i = int64_t{blockIdx.x} * kGroups + threadIdx.x / kLanes;
        i < a.batch * a.groups; i += int64_t{gridDim.x} * kGroups) {
     const Group<kLanes> group(a, i);
@@ -189,21 +192,25 @@ __global__ void __launch_bounds__(kThreads)
 
 template <typename Args>
 Error LaunchGroups(const Gpu& gpu, const Args& args, void (*by_warps)(Args),
-                   void (*by_blocks)(Args)) {
+                   void (*by_blocks)(Args), void (*by_large_blocks)(Args)) {
   const int64_t groups = args.batch * args.groups;
-  // A warp keeps eight loads of each lane in flight.
+  // A warp keeps several loads of each lane in flight.
   if (args.Count() <= 1024) {
     return Launch(gpu, GridSize(DivideUp(groups, kWarps)), kThreads, by_warps,
                   args);
   }
-  return Launch(gpu, GridSize(groups), kThreads, by_blocks, args);
+  // Groups of images are large and few.
+  const bool is_large = args.Count() > 8192;
+  return Launch(gpu, GridSize(groups), is_large ? kMaxThreads : kThreads,
+                is_large ? by_large_blocks : by_blocks, args);
 }
 
 }  // namespace
 
 template <typename T>
 Error Normalization(const Gpu& gpu, const NormalizationArgs<T>& args) {
-  return LaunchGroups(gpu, args, Normalize<kWarp, T>, Normalize<kThreads, T>);
+  return LaunchGroups(gpu, args, Normalize<kWarp, T>, Normalize<kThreads, T>,
+                      Normalize<kMaxThreads, T>);
 }
 
 template <typename T>
@@ -219,7 +226,7 @@ Error NormalizationGrad(const Gpu& gpu, const NormalizationGradArgs<T>& args) {
                  AddBands<T>, args, bands, sums);
   if (error != nullptr) return error;
   return LaunchGroups(gpu, args, GradientToX<kWarp, T>,
-                      GradientToX<kThreads, T>);
+                      GradientToX<kThreads, T>, GradientToX<kMaxThreads, T>);
 }
 
 TFO_INSTANTIATE_ALGORITHM(Normalization, Gpu, NormalizationArgs);
