@@ -277,9 +277,10 @@ void MultiplyAmx(const AmxPack<kTerms>* a, int64_t row_packs, int64_t rows,
 
 void ScaleAmxColumns(const float* factors, int64_t rows, float* numbers) {
   const FloatVector low = Load(factors), high = Load(factors + kFloats);
+  const FloatVector zero = {};
   for (int64_t i = 0; i < rows; ++i, numbers += kAmxColumns) {
-    Store(Load(numbers) * low, numbers);
-    Store(Load(numbers + kFloats) * high, numbers + kFloats);
+    Store(low == 0 ? zero : Load(numbers) * low, numbers);
+    Store(high == 0 ? zero : Load(numbers + kFloats) * high, numbers + kFloats);
   }
 }
 

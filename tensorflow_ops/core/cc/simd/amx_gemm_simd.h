@@ -93,7 +93,8 @@ void MultiplyAmx(const AmxPack<kTerms>* a, int64_t row_packs, int64_t rows,
                  int64_t depth, const AmxPack<kTerms>* panels, int64_t columns,
                  bool add, float* c, int64_t c_stride);
 
-// Multiplies columns of numbers [rows, kAmxColumns] by their factors.
+// Multiplies columns of numbers [rows, kAmxColumns] by their factors. A factor
+// of 0 makes 0 also of infinity.
 void ScaleAmxColumns(const float* factors, int64_t rows, float* numbers);
 
 }  // namespace cpu_avx512

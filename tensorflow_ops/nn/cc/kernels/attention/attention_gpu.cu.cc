@@ -250,6 +250,17 @@ __global__ void __launch_bounds__(kThreads, (kMinBlocks<T, M * kWidth>))
           SetScores(pairs, t, key, key_bits, scores[m]);
           C corrections[2];
           WeighScores(unit, scores[m], &states[m], corrections);
+          // A correction of 0 makes 0 also of infinity.
+          if ((careful || !kTakesFinite<T>) &&
+              (corrections[0] == 0 || corrections[1] == 0)) {
+#pragma unroll
+            for (int n = 0; n < kWidth / 8; ++n) {
+#pragma unroll
+              for (int i = 0; i < 4; ++i) {
+                if (corrections[i / 2] == 0) sums[m][n][i] = 0;
+              }
+            }
+          }
 #pragma unroll
           for (int n = 0; n < kWidth / 8; ++n) {
 #pragma unroll

@@ -112,20 +112,10 @@ TFO_CUDA_TEST(Attention, KernelsOfManyKeysEqualDoubleLoops) {
   CheckForward(MakeProblem<Half>({1, 1, 2310, 2, 1, 4, 132}));
 }
 
-// Splits whose weight is 0 are not read.
-TFO_CUDA_TEST(Attention, KernelsOfSplitsFarBelowTheLargestScoreAddNothing) {
-  Problem<float> p = MakeProblem<float>({1, 1, 640, 1, 1, 1, 4});
-  p.spec.scale = 1;
-  p.query[0] = 1;
-  std::fill(p.key.begin(), p.key.end(), 0.f);
-  std::fill(p.value.begin(), p.value.end(), 3.f);
-  std::fill_n(p.key.begin(), 320, -1e4f);
-  std::fill_n(p.value.begin(), 4 * 320, static_cast<float>(kInfinity));
-  Outputs<float> outputs(p);
-  WithScratch(
-      Gpu(), [&] { return AttentionScratchBytes(p.Operands()); },
-      [&](const Gpu& on) { TFO_EXPECT_RUNS(Attention(on, outputs.Args(p))); });
-  for (float output : outputs.output) TFO_EXPECT_EQ(output, 3.f);
+TFO_CUDA_TEST(Attention, KernelsOfValuesFarBelowTheLargestScoreAddNothing) {
+  CheckInfiniteValuesOfWeightZero<float, Gpu>();
+  CheckInfiniteValuesOfWeightZero<double, Gpu>();
+  CheckInfiniteValuesOfWeightZero<Half, Gpu>();
 }
 
 TFO_CUDA_TEST(Attention, KernelsWriteResultsOfEmptyInputs) {

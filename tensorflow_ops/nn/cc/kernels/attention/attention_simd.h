@@ -117,11 +117,16 @@ std::vector<int64_t> NonFiniteRows(const T* rows, int64_t stride, int64_t count,
   return result;
 }
 
-// Multiplies each of `count` rows, `stride` apart, by its factor.
+// Multiplies each of `count` rows, `stride` apart, by its factor. A factor of 0
+// makes 0 also of infinity.
 template <typename C>
 void ScaleRows(const C* factors, int64_t count, int64_t columns, int64_t stride,
                C* rows) {
   for (int64_t i = 0; i < count; ++i, rows += stride) {
+    if (factors[i] == 0) {
+      std::fill_n(rows, columns, C{0});
+      continue;
+    }
     ForVectors<C>(columns, [&](auto part, int64_t at) {
       part.Store(part.Load(rows + at, 0) * factors[i], rows + at);
     });

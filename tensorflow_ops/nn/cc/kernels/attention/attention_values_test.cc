@@ -135,6 +135,12 @@ TFO_TEST(Attention, RowsOfNanScoresAreNanAlone) {
   }
 }
 
+TFO_TEST(Attention, ValuesFarBelowTheLargestScoreAddNothing) {
+  CheckInfiniteValuesOfWeightZero<float>();
+  CheckInfiniteValuesOfWeightZero<double>();
+  CheckInfiniteValuesOfWeightZero<Half>();
+}
+
 TFO_TEST(Attention, LargeScoresDoNotOverflow) {
   Problem<Half> p = MakeProblem<Half>({1, 4, 3, 1, 1, 128, 2});
   std::fill(p.query.begin(), p.query.end(), Narrow<Half>(30));
