@@ -35,6 +35,8 @@ inline constexpr bool kHasTensorCores = false;
 template <typename T>
 inline constexpr bool kHasParts =
     TFO_GPU_ARCH >= 800 && std::is_same_v<T, float>;
+// Whether it multiplies fragments of int8 (MultiplyAdd16x8x32).
+inline constexpr bool kHasIntegerTensorCores = TFO_GPU_ARCH >= 800;
 
 #ifdef TFO_CUDA_EMULATION
 namespace cuda_emulation {
@@ -127,6 +129,34 @@ inline void MultiplyAddTf32(const uint32_t (&a)[2][4],
   }
 }
 
+// mma.m16n8k32 of int8.
+inline void MultiplyAddIntegers(const uint32_t (&a)[4], const uint32_t (&b)[2],
+                                int32_t (&c)[4]) {
+  struct Factors {
+    uint32_t a[4], b[2];
+  } mine;
+  std::memcpy(mine.a, a, sizeof(a));
+  std::memcpy(mine.b, b, sizeof(b));
+  const OfWarp<Factors> of_warp(kAllLanes, mine);
+  const int lane = thread_index.x % kWarpSize;
+  for (int quad = 0; quad < 8; ++quad) {  // of consecutive k
+    const Factors left = of_warp[lane / 4 * 4 + quad % 4];
+    for (int i = 0; i < 4; ++i) {
+      const Factors right = of_warp[(lane % 4 * 2 + i % 2) * 4 + quad % 4];
+      for (int k = 0; k < 4; ++k) {
+        const auto part = [&](uint32_t four) {
+          return static_cast<int8_t>(four >> (8 * k));
+        };
+        // As unsigned: sums wrap around.
+        c[i] = static_cast<int32_t>(
+            static_cast<uint32_t>(c[i]) +
+            static_cast<uint32_t>(part(left.a[quad / 4 * 2 + i / 2]) *
+                                  part(right.b[quad / 4])));
+      }
+    }
+  }
+}
+
 }  // namespace cuda_emulation
 #endif
 
@@ -173,6 +203,23 @@ __device__ void MultiplyAdd16x8x16(const uint32_t (&a)[4],
         : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
   }
+#endif
+}
+
+// Adds to c [16, 8] the product of a [16, 32] and b [32, 8], of int8: a
+// register has four of a row of a, or of a column of b. Sums wrap around in 32
+// bits. From sm_80 on.
+__device__ inline void MultiplyAdd16x8x32(const uint32_t (&a)[4],
+                                          const uint32_t (&b)[2],
+                                          int32_t (&c)[4]) {
+#ifdef TFO_CUDA_EMULATION
+  cuda_emulation::MultiplyAddIntegers(a, b, c);
+#elif TFO_GPU_ARCH >= 800
+  asm volatile(
+      "mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 "
+      "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+      : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 #endif
 }
 

@@ -77,13 +77,11 @@ template <typename T>
 Error QuantizedMatmulGrad(const Gpu& gpu,
                           const QuantizedMatmulGradArgs<T>& args);
 
-// gpu.scratch of QuantizedMatmul: quantized inputs, and factors of rows.
+// gpu.scratch: quantized inputs, and parts of sums.
 template <typename T>
-int64_t QuantizedMatmulScratchBytes(const QuantizedMatmulArgs<T>& args) {
-  return args.quantize_inputs ? args.rows * (args.weights.depth + 1) *
-                                    int64_t{sizeof(Accumulator<T>)}
-                              : 0;
-}
+int64_t QuantizedMatmulScratchBytes(const QuantizedMatmulArgs<T>& args);
+template <typename T>
+int64_t QuantizedMatmulGradScratchBytes(const QuantizedMatmulGradArgs<T>& args);
 
 }  // namespace tfo
 

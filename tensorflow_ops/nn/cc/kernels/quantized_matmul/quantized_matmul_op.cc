@@ -124,8 +124,12 @@ class QuantizedMatmulGradOp : public QuantizedMatmulOpBase<Device, T> {
     args.rows = d_inputs->NumElements() / args.weights.depth;
     args.d_outputs = Data<T>(ctx->input(0));
     args.d_inputs = Data<T>(d_inputs);
-    OP_REQUIRES_OK(ctx,
-                   ToStatus(QuantizedMatmulGrad(GetDevice<Device>(ctx), args)));
+    OP_REQUIRES_OK(
+        ctx,
+        RunWithScratch<Device>(
+            ctx,
+            [&](const Gpu&) { return QuantizedMatmulGradScratchBytes(args); },
+            [&](const Device& d) { return QuantizedMatmulGrad(d, args); }));
   }
 };
 

@@ -210,8 +210,11 @@ void CheckGradient(const Device& device, const Problem<T>& p) {
   }
   const auto run = [&](const auto& on) {
     GpuVector<T> d_inputs(p.rows * depth);
-    TFO_EXPECT_RUNS(QuantizedMatmulGrad<T>(
-        on, {p.rows, p.weights, d_outputs.data(), d_inputs.data()}));
+    const QuantizedMatmulGradArgs<T> args{p.rows, p.weights, d_outputs.data(),
+                                          d_inputs.data()};
+    testing::WithScratch(
+        on, [&] { return QuantizedMatmulGradScratchBytes(args); },
+        [&](const auto& d) { TFO_EXPECT_RUNS(QuantizedMatmulGrad(d, args)); });
     return d_inputs;
   };
   const GpuVector<T> d_inputs = run(device);

@@ -1,0 +1,288 @@
+// Shared by the CUDA kernels of quantized_matmul.h: how threads read weights,
+// and how sums become results.
+//
+// Weights are read where they lie: [outer, inner] in memory. A product sums
+// over one of these axes and has its results along the other, the lines. So the
+// gradient of a kernel [K, N] is the product of a kernel [N, K], but for the
+// groups, which follow the depth.
+#ifndef TENSORFLOW_OPS_NN_CC_KERNELS_QUANTIZED_MATMUL_QUANTIZED_WEIGHTS_GPU_H_
+#define TENSORFLOW_OPS_NN_CC_KERNELS_QUANTIZED_MATMUL_QUANTIZED_WEIGHTS_GPU_H_
+
+#include <limits>
+
+#include "tensorflow_ops/core/cc/cuda/cuda_launch.h"
+#include "tensorflow_ops/core/cc/int_math.h"
+#include "tensorflow_ops/nn/cc/kernels/quantized_matmul/quantized_matmul.h"
+
+namespace tfo::quantized_matmul {
+
+constexpr int kThreads = 256;
+// The most weights that a thread reads at once, along memory.
+constexpr int kEach = 8;
+// In place of a group: that of weights which count as 0, and of several groups.
+constexpr int kNoGroup = -1, kMixed = -2;
+
+template <typename C>
+struct Stored : QuantizedWeights<C> {
+  int64_t outer, inner, pitch;  // bytes of a stored row
+  bool pairs_outer;             // which share a byte
+  bool has_packs;               // of kEach bytes
+  // Bytes differ by these bits from the numbers plus `bias`, which are not
+  // negative, or for exact sums fit int8.
+  uint32_t flips;
+  int bias;
+
+  Stored(const QuantizedWeights<C>& w, bool exact) : QuantizedWeights<C>(w) {
+    const bool nibbles = w.pairs != NibblePairs::kNone;
+    outer = w.transposed ? w.columns : w.depth;
+    inner = w.transposed ? w.depth : w.columns;
+    pairs_outer = nibbles && w.transposed == (w.pairs == NibblePairs::kColumns);
+    pitch = nibbles && !pairs_outer ? DivideUp(inner, 2) : inner;
+    has_packs = FitsPacks<kEach>(pitch, w.kernel);
+    const bool flip = nibbles ? w.is_signed : w.is_signed != exact;
+    flips = !flip         ? 0
+            : pairs_outer ? 0x08080808
+            : nibbles     ? 0x88888888
+                          : 0x80808080;
+    bias = !flip ? 0 : nibbles ? 8 : exact ? -128 : 128;
+  }
+  // Whether a byte has two numbers of the inner axis.
+  bool HasPairs() const {
+    return this->pairs != NibblePairs::kNone && !pairs_outer;
+  }
+};
+
+// outputs [rows, lines] = inputs [rows, sum] * W, or its transpose. Blocks have
+// parts of the sum, each but the last `part_size`.
+template <typename T>
+struct Task {
+  using C = Accumulator<T>;
+  int64_t rows, sum, lines;
+  const T* inputs;
+  bool has_packs;  // of 16 bytes of inputs
+  T* outputs;
+  // Of quantized inputs: [rows, pitch] with zeros at the ends, the rows' sums,
+  // and factors of the results.
+  const int8_t* integers;
+  int64_t pitch;
+  const int32_t* row_sums;
+  const C* factors;
+  int64_t parts, part_size;
+};
+
+template <typename C>
+__device__ int IntegerAt(const QuantizedWeights<C>& w, const uint8_t* values,
+                         int64_t at) {
+  return w.is_signed ? static_cast<int8_t>(values[at]) : values[at];
+}
+
+// The group of row k of W, or kNoGroup.
+template <typename C>
+__device__ int GroupAt(const QuantizedWeights<C>& w, int64_t k) {
+  int64_t group;
+  if (w.group_of != nullptr) {
+    group = w.group_of[k];
+  } else if ((k | w.block_size) >> 32 == 0) {  // a third of the instructions
+    group = static_cast<uint32_t>(k) / static_cast<uint32_t>(w.block_size);
+  } else {
+    group = k / w.block_size;
+  }
+  return group >= 0 && group < w.groups ? static_cast<int>(group) : kNoGroup;
+}
+
+// The group of N rows, or of those before the depth, or kMixed. `until`: runs
+// that begin before it, after k, have the same.
+template <int N, typename C>
+__device__ int GroupOfRun(const QuantizedWeights<C>& w, int64_t k,
+                          int64_t* until) {
+  const int group = GroupAt(w, k);
+  *until = k + 1;
+  if (w.group_of != nullptr) {
+    for (int i = 1; i < N && k + i < w.depth; ++i) {
+      if (GroupAt(w, k + i) != group) return kMixed;
+    }
+  } else if (group >= 0) {
+    const int64_t end = (group + 1) * w.block_size;
+    if (end < w.depth && k + N > end) return kMixed;
+    *until = end < w.depth ? end - N + 1 : w.depth;
+  }
+  return group;
+}
+
+// N numbers along memory: bytes, or nibbles of the first word.
+struct Numbers {
+  uint32_t words[2];
+};
+
+template <int N, bool kNibbles, bool kHasPacks, typename C>
+__device__ Numbers Read(const Stored<C>& w, int64_t outer, int64_t inner) {
+  constexpr int kBytes = kNibbles ? N / 2 : N;
+  Numbers numbers = {};
+  if (outer >= w.outer || inner >= w.inner) return numbers;
+  const int64_t column = kNibbles ? inner / 2 : inner;
+  const uint8_t* const from =
+      w.kernel + (w.pairs_outer ? outer / 2 : outer) * w.pitch + column;
+  if constexpr (kHasPacks) {
+    const Pack<uint8_t, kBytes> pack = LoadPack<kBytes>(from);
+    memcpy(&numbers, &pack, sizeof(pack));
+  } else {
+#pragma unroll
+    for (int i = 0; i < kBytes; ++i) {
+      if (column + i < w.pitch) {
+        numbers.words[i / 4] |= uint32_t{from[i]} << (i % 4 * 8);
+      }
+    }
+  }
+  return numbers;
+}
+
+// Numbers plus the bias, from what is read.
+template <bool kNibbles, typename C>
+__device__ Numbers Biased(const Stored<C>& w, int64_t outer, Numbers numbers) {
+  const int shift = w.pairs_outer ? outer % 2 * 4 : 0;
+  const uint32_t mask = w.pairs_outer ? 0x0F0F0F0F : 0xFFFFFFFF;
+#pragma unroll
+  for (uint32_t& word : numbers.words) {
+    if constexpr (!kNibbles) word = word >> shift & mask;
+    word ^= w.flips;
+  }
+  return numbers;
+}
+
+// 1 in place i of a half word, the lowest number of which has no zeros behind.
+template <bool kNibbles>
+__device__ constexpr float Unit(int i) {
+  constexpr float kUnits[4] = {1, 16, 256, 4096};
+  return kNibbles ? kUnits[i % 4] : kUnits[i % 2 * 2];
+}
+
+// The number i, times Unit(i): of biased ones, as the fraction of a float
+// 2^23 + number, so that no instruction converts.
+template <bool kNibbles>
+__device__ float NumberTimesUnit(const Numbers& numbers, int i, float bias) {
+  constexpr int kBits = kNibbles ? 4 : 8, kOfHalf = 16 / kBits;
+  const uint32_t half =
+      numbers.words[i / kOfHalf / 2] >> (i / kOfHalf % 2 * 16);
+  const uint32_t mask = ((1u << kBits) - 1) << (i % kOfHalf * kBits);
+  const uint32_t bits = (half & mask) | 0x4B000000;
+  float value;
+  memcpy(&value, &bits, sizeof(value));
+  return value - (8388608.0f + bias * Unit<kNibbles>(i));
+}
+
+// The biased number i of exact sums.
+template <bool kNibbles>
+__device__ uint32_t IntegerOf(const Numbers& numbers, int i) {
+  if constexpr (kNibbles) return numbers.words[0] >> (4 * i) & 15;
+  return static_cast<uint32_t>(
+      static_cast<int8_t>(numbers.words[i / 4] >> (i % 4 * 8)));
+}
+
+// Weights are (number times unit) * scale + shift.
+template <typename C, int N>
+struct Scales {
+  C scale[N], shift[N];
+
+  __device__ void Clear() {
+#pragma unroll
+    for (int i = 0; i < N; ++i) scale[i] = shift[i] = 0;
+  }
+
+  template <bool kNibbles>
+  __device__ void Set(const Stored<C>& w, int i, int64_t at) {
+    const C s = w.scale[at];
+    scale[i] = s * C{1 / Unit<kNibbles>(i)};
+    shift[i] = w.zero != nullptr ? -s * static_cast<C>(IntegerAt(w, w.zero, at))
+               : w.float_zero != nullptr ? -s * w.float_zero[at]
+                                         : C{0};
+  }
+
+  // Those of N weights along memory, all of `group` or kMixed.
+  template <bool kNibbles>
+  __device__ void Load(const Stored<C>& w, int64_t outer, int64_t inner,
+                       int group) {
+    if (group == kNoGroup || outer >= w.outer || inner >= w.inner) {
+      return Clear();
+    }
+    if (w.transposed && group != kMixed) {
+      const int64_t at = outer * w.groups + group;
+      Set<kNibbles>(w, 0, at);
+#pragma unroll
+      for (int i = 1; i < N; ++i) {
+        scale[i] = scale[0] * C{1 / Unit<kNibbles>(i)};
+        shift[i] = shift[0];
+      }
+      return;
+    }
+#pragma unroll
+    for (int i = 0; i < N; ++i) {
+      scale[i] = shift[i] = 0;
+      if (inner + i >= w.inner) continue;
+      const int own = group == kMixed ? GroupAt(w, inner + i) : group;
+      if (own == kNoGroup) continue;
+      Set<kNibbles>(
+          w, i,
+          w.transposed ? outer * w.groups + own : own * w.inner + inner + i);
+    }
+  }
+};
+
+// The weights of biased numbers.
+template <bool kNibbles, typename C, int N>
+__device__ void Dequantize(const Stored<C>& w, const Numbers& numbers,
+                           const Scales<C, N>& scales, C (&to)[N]) {
+#pragma unroll
+  for (int i = 0; i < N; ++i) {
+    to[i] = static_cast<C>(NumberTimesUnit<kNibbles>(
+                numbers, i, static_cast<float>(w.bias))) *
+                scales.scale[i] +
+            scales.shift[i];
+  }
+}
+
+// The result of a sum; exact ones are uint32_t.
+template <typename T, typename Sum>
+__device__ T Finish(const Stored<Accumulator<T>>& w, const Task<T>& p,
+                    Sum sum, int64_t m, int64_t n) {
+  using C = Accumulator<T>;
+  C value;
+  if constexpr (std::is_same_v<Sum, uint32_t>) {
+    int zero = w.bias;
+    if (w.zero != nullptr) zero += IntegerAt(w, w.zero, n);
+    sum -= static_cast<uint32_t>(zero) * static_cast<uint32_t>(p.row_sums[m]);
+    value = static_cast<C>(static_cast<int32_t>(sum)) * w.scale[n];
+  } else {
+    value = sum;
+  }
+  if (p.factors != nullptr) value *= p.factors[m];
+  return Narrow<T>(value);
+}
+
+// Splits the sum into parts of multiples of `unit`, until `blocks` blocks of
+// each part are `enough`.
+template <typename T>
+void Split(int64_t blocks, int64_t enough, int64_t unit, Task<T>* p) {
+  int64_t parts = blocks > 0 ? enough / blocks : 1;
+  if (parts > DivideUp(p->sum, unit)) parts = DivideUp(p->sum, unit);
+  if (parts < 1) parts = 1;
+  p->part_size = RoundUp(DivideUp(p->sum, parts), unit);
+  p->parts = p->sum == 0 ? 1 : DivideUp(p->sum, p->part_size);
+}
+
+// Kernels. Those of few rows always write sums to `parts`, [parts, rows,
+// lines]; others where there are several.
+constexpr int64_t kFewRows = 8;
+template <typename T>
+void SplitFewRows(bool sums_inner, Task<T>* p);
+template <typename T>
+void SplitTiles(bool exact, Task<T>* p);
+template <typename Sum, typename T>
+Error EnqueueFewRows(const Gpu& gpu, const Stored<Accumulator<T>>& w,
+                     const Task<T>& p, bool sums_inner, Sum* parts);
+template <typename Sum, typename T>
+Error EnqueueTiles(const Gpu& gpu, const Stored<Accumulator<T>>& w,
+                   const Task<T>& p, bool sums_inner, Sum* parts);
+
+}  // namespace tfo::quantized_matmul
+
+#endif  // TENSORFLOW_OPS_NN_CC_KERNELS_QUANTIZED_MATMUL_QUANTIZED_WEIGHTS_GPU_H_
