@@ -132,6 +132,50 @@ TFO_CUDA_TEST(Mma, ProductsEqualDoubleLoops) {
   CheckProduct<BFloat16>(16);
 }
 
+// "Matrix Fragments for mma.m16n8k32" has the same figures, with four int8 in
+// place of a pair of A and B. Of all int8, with sums that wrap around.
+TFO_CUDA_TEST(Mma, ProductsOfIntegersEqualLoops) {
+  const int depth = 32;
+  std::mt19937 random(1);
+  std::vector<int8_t> a(16 * depth), b(depth * 8);
+  for (int8_t& x : a) x = static_cast<int8_t>(random());
+  for (int8_t& x : b) x = static_cast<int8_t>(random());
+  a[0] = b[0] = -128;
+  GpuVector<uint32_t> a_fragments(32 * 4), b_fragments(32 * 2);
+  GpuVector<int32_t> c_fragments(32 * 4);
+  GpuVector<char> ran(1, 0);
+  const int32_t start = 2147483647;
+  for (int k = 0; k < depth; ++k) {
+    const auto part = [&](int8_t x) {
+      return uint32_t{static_cast<uint8_t>(x)} << (k % 4 * 8);
+    };
+    for (int row = 0; row < 16; ++row) {
+      const Place at = PlaceOf(kA[row], k / 4);
+      a_fragments[at.lane * 4 + at.pair] |= part(a[row * depth + k]);
+    }
+    for (int column = 0; column < 8; ++column) {
+      const Place at = PlaceOf(kB[k / 4], column);
+      b_fragments[at.lane * 2 + at.pair] |= part(b[k * 8 + column]);
+    }
+  }
+  for (int32_t& c : c_fragments) c = start;
+  TFO_EXPECT_RUNS(MultiplyIntegerFragments(
+      Gpu{}, a_fragments.data(), b_fragments.data(), c_fragments.data(),
+      reinterpret_cast<bool*>(ran.data())));
+  if (!ran[0]) return;  // no such tensor cores
+  for (int row = 0; row < 16; ++row) {
+    for (int column = 0; column < 8; ++column) {
+      uint32_t sum = start;
+      for (int k = 0; k < depth; ++k) {
+        sum += static_cast<uint32_t>(a[row * depth + k] * b[k * 8 + column]);
+      }
+      const Place at = PlaceOf(kC[row], column / 2);
+      TFO_EXPECT_EQ(c_fragments[at.lane * 4 + at.pair * 2 + column % 2],
+                    static_cast<int32_t>(sum));
+    }
+  }
+}
+
 // The figure of "ldmatrix": row i is lanes 4 i to 4 i + 3, a pair each.
 const int kLanes[8][4] = {{0, 1, 2, 3},     {4, 5, 6, 7},     {8, 9, 10, 11},
                           {12, 13, 14, 15}, {16, 17, 18, 19}, {20, 21, 22, 23},

@@ -29,6 +29,21 @@ __global__ void MultiplyKernel(const uint32_t* a, const uint32_t* b, float* c,
   }
 }
 
+__global__ void MultiplyIntegersKernel(const uint32_t* a, const uint32_t* b,
+                                       int32_t* c, bool* ran) {
+  if constexpr (kHasIntegerTensorCores) {
+    const int lane = threadIdx.x;
+    uint32_t left[4], right[2];
+    int32_t sums[4];
+    for (int i = 0; i < 4; ++i) left[i] = a[lane * 4 + i];
+    for (int i = 0; i < 2; ++i) right[i] = b[lane * 2 + i];
+    for (int i = 0; i < 4; ++i) sums[i] = c[lane * 4 + i];
+    MultiplyAdd16x8x32(left, right, sums);
+    for (int i = 0; i < 4; ++i) c[lane * 4 + i] = sums[i];
+    if (lane == 0) *ran = true;
+  }
+}
+
 template <int N, bool kTransposed>
 __global__ void LoadKernel(const uint16_t* rows, uint32_t* to, bool* ran) {
   if constexpr (kHasTensorCores<Half>) {
@@ -86,6 +101,11 @@ Error MultiplyFragments(const Gpu& gpu, int depth, const uint32_t* a,
 template decltype(MultiplyFragments<float>) MultiplyFragments<float>;
 template decltype(MultiplyFragments<Half>) MultiplyFragments<Half>;
 template decltype(MultiplyFragments<BFloat16>) MultiplyFragments<BFloat16>;
+
+Error MultiplyIntegerFragments(const Gpu& gpu, const uint32_t* a,
+                               const uint32_t* b, int32_t* c, bool* ran) {
+  return Launch(gpu, 1, 32, MultiplyIntegersKernel, a, b, c, ran);
+}
 
 Error LoadFragments(const Gpu& gpu, int n, bool transposed,
                     const uint16_t* rows, uint32_t* to, bool* ran) {

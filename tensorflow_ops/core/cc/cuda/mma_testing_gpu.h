@@ -18,6 +18,10 @@ template <typename T>
 Error MultiplyFragments(const Gpu& gpu, int depth, const uint32_t* a,
                         const uint32_t* b, float* c, bool* ran);
 
+// The same of int8, four in a register, at a depth of 32.
+Error MultiplyIntegerFragments(const Gpu& gpu, const uint32_t* a,
+                               const uint32_t* b, int32_t* c, bool* ran);
+
 // Copies 32 rows of 8 values to shared memory and loads the first n * 8 of them
 // as n matrices: to [32 lanes][n].
 Error LoadFragments(const Gpu& gpu, int n, bool transposed,

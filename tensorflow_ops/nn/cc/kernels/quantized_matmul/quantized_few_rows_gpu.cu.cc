@@ -20,22 +20,40 @@ constexpr int64_t kEnoughBlocks = 528;
 template <bool kOneRow>
 constexpr int kRows = kOneRow ? 1 : 4;
 
-template <typename Sum, typename T>
-__device__ Sum InputAt(const Task<T>& p, int64_t m, int64_t k) {
+template <typename Sum>
+__device__ Sum InputAt(const FewRows& p, int64_t m, int64_t k) {
   if (m >= p.rows || k >= p.sum) return Sum{0};
-  if (p.integers != nullptr) {
-    return static_cast<Sum>(p.integers[m * p.pitch + k]);
+  const int64_t at = m * p.pitch + k;
+  switch (p.kind) {
+    case InputKind::kIntegers:
+      return static_cast<Sum>(static_cast<const int8_t*>(p.inputs)[at]);
+    case InputKind::kHalf:
+      return static_cast<Sum>(Widen(static_cast<const Half*>(p.inputs)[at]));
+    case InputKind::kBFloat16:
+      return static_cast<Sum>(
+          Widen(static_cast<const BFloat16*>(p.inputs)[at]));
+    default:
+      return static_cast<const Sum*>(p.inputs)[at];
   }
-  return static_cast<Sum>(Widen(p.inputs[m * p.sum + k]));
+}
+
+// What a block computes.
+struct Share {
+  int64_t part, row, tile, begin, end;
+};
+__device__ inline Share ShareOf(const FewRows& p, int64_t block, int64_t tiles,
+                                int rows) {
+  const int64_t part = block / tiles % p.parts, begin = part * p.part_size;
+  return {part, block / tiles / p.parts * rows, block % tiles, begin,
+          begin + p.part_size < p.sum ? begin + p.part_size : p.sum};
 }
 
 // Threads have kEach neighboring lines, warps an eighth of a block's sums,
 // which they join at the end.
-template <bool kNibbles, bool kOneRow, typename Sum, typename T>
+template <bool kNibbles, bool kOneRow, typename Sum, typename C>
 __global__ void __launch_bounds__(kThreads)
-    SumOuter(const __grid_constant__ Stored<Accumulator<T>> w,
-             const __grid_constant__ Task<T> p, Sum* parts) {
-  using C = Accumulator<T>;
+    SumOuter(const __grid_constant__ Stored<C> w,
+             const __grid_constant__ FewRows p, Sum* parts) {
   constexpr bool kExact = std::is_same_v<Sum, uint32_t>;
   constexpr int R = kRows<kOneRow>, kAhead = 8;
   __shared__ Pack<Sum, R> inputs[kChunk];
@@ -44,78 +62,107 @@ __global__ void __launch_bounds__(kThreads)
   const int64_t tiles = (p.lines + kOfWarp - 1) / kOfWarp;
   const int64_t blocks = tiles * p.parts * ((p.rows + R - 1) / R);
   for (int64_t block = blockIdx.x; block < blocks; block += gridDim.x) {
-    const int64_t part = block / tiles % p.parts;
-    const int64_t row = block / tiles / p.parts * R;
-    const int64_t first_line = block % tiles * kOfWarp;
-    const int64_t inner = first_line + lane * kEach;
-    const int64_t begin = part * p.part_size;
-    const int64_t end =
-        begin + p.part_size < p.sum ? begin + p.part_size : p.sum;
+    const Share share = ShareOf(p, block, tiles, R);
+    const int64_t inner = share.tile * kOfWarp + lane * kEach;
     Sum sums[R][kEach] = {};
-    [[maybe_unused]] Scales<C, kEach> scales;
-    scales.Clear();
+    [[maybe_unused]] Scales<kNibbles, C, kEach> scales;
+    scales.Set(0, 0);
     int group = kNoGroup;
     int64_t until = -1;
     if (w.transposed && inner < w.inner) {
       group = GroupOfRun<kEach>(w, inner, &until);
     }
-    for (int64_t chunk = begin; chunk < end; chunk += kChunk) {
-      const int count =
-          static_cast<int>(end - chunk < kChunk ? end - chunk : kChunk);
+    // Weights at places of the sum with one group where groups are along it,
+    // and of one group where they are along the lines, have quick scales.
+    const auto add = [&](int64_t outer, const Numbers& read,
+                         const Pack<Sum, R>& x) {
+      const Numbers numbers = Biased<kNibbles>(w, outer, read);
+      Sum weights[kEach];
+      if constexpr (kExact) {
+#pragma unroll
+        for (int n = 0; n < kEach; ++n) {
+          weights[n] = IntegerOf<kNibbles>(numbers, n);
+        }
+      } else {
+        Dequantize<kNibbles>(w, numbers, scales, weights);
+      }
+#pragma unroll
+      for (int m = 0; m < R; ++m) {
+#pragma unroll
+        for (int n = 0; n < kEach; ++n) {
+          sums[m][n] += weights[n] * x.values[m];
+        }
+      }
+    };
+    for (int64_t chunk = share.begin; chunk < share.end; chunk += kChunk) {
+      const int count = static_cast<int>(
+          share.end - chunk < kChunk ? share.end - chunk : kChunk);
       // Of a warp, in whole loads ahead.
       const int each =
           (count + kWarps * kAhead - 1) / (kWarps * kAhead) * kAhead;
       __syncthreads();  // the last inputs are read
       for (int k = threadIdx.x; k < each * kWarps; k += kThreads) {
-        Pack<Sum, R> pack;
 #pragma unroll
         for (int m = 0; m < R; ++m) {
-          pack.values[m] =
-              k < count ? InputAt<Sum>(p, row + m, chunk + k) : Sum{0};
+          inputs[k].values[m] =
+              k < count ? InputAt<Sum>(p, share.row + m, chunk + k) : Sum{0};
         }
-        inputs[k] = pack;
       }
       __syncthreads();
       for (int i = warp * each; i < (warp + 1) * each; i += kAhead) {
+        const int64_t outer = chunk + i;
         Numbers read[kAhead];
         if (w.has_packs) {
 #pragma unroll
           for (int u = 0; u < kAhead; ++u) {
-            read[u] = Read<kEach, kNibbles, true>(w, chunk + i + u, inner);
+            read[u] = Read<kEach, kNibbles, true>(w, outer + u, inner);
           }
         } else {
 #pragma unroll
           for (int u = 0; u < kAhead; ++u) {
-            read[u] = Read<kEach, kNibbles, false>(w, chunk + i + u, inner);
+            read[u] = Read<kEach, kNibbles, false>(w, outer + u, inner);
           }
         }
+        bool is_one_group = true;
+        if (!kExact && !w.transposed && outer < w.outer) {
+          if (outer >= until) {
+            group = GroupOfRun<1>(w, outer, &until);
+            scales = LoadScales<kNibbles, kEach>(w, outer, inner, group);
+          }
+          is_one_group = outer + kAhead <= until || until >= w.outer;
+        }
+        if (kExact || (!w.transposed && is_one_group)) {
 #pragma unroll
-        for (int u = 0; u < kAhead; ++u) {
-          const int64_t outer = chunk + i + u;
-          const Pack<Sum, R> x = inputs[i + u];
-          const Numbers numbers = Biased<kNibbles>(w, outer, read[u]);
-          Sum weights[kEach];
-          if constexpr (kExact) {
+          for (int u = 0; u < kAhead; ++u) {
+            add(outer + u, read[u], inputs[i + u]);
+          }
+        } else if (w.transposed && group != kMixed) {
+          C scale[kAhead] = {}, shift[kAhead] = {};
 #pragma unroll
-            for (int n = 0; n < kEach; ++n) {
-              weights[n] = IntegerOf<kNibbles>(numbers, n);
+          for (int u = 0; u < kAhead; ++u) {
+            if (group != kNoGroup && outer + u < w.outer) {
+              LoadScale(w, (outer + u) * w.groups + group, &scale[u],
+                        &shift[u]);
             }
-          } else {
-            if (w.transposed || outer >= until) {
-              if (!w.transposed) {
-                if (outer >= w.outer) break;
-                group = GroupOfRun<1>(w, outer, &until);
-              }
-              scales.template Load<kNibbles>(w, outer, inner, group);
-            }
-            Dequantize<kNibbles>(w, numbers, scales, weights);
           }
 #pragma unroll
-          for (int m = 0; m < R; ++m) {
-#pragma unroll
-            for (int n = 0; n < kEach; ++n) {
-              sums[m][n] += weights[n] * x.values[m];
+          for (int u = 0; u < kAhead; ++u) {
+            scales.Set(scale[u], shift[u]);
+            add(outer + u, read[u], inputs[i + u]);
+          }
+        } else {
+#pragma unroll 1
+          for (int u = 0; u < kAhead && outer + u < w.outer; ++u) {
+            if (w.transposed || outer + u >= until) {
+              if (!w.transposed) {
+                group = GroupOfRun<1>(w, outer + u, &until);
+              }
+              scales = LoadScales<kNibbles, kEach>(w, outer + u, inner, group);
             }
+            add(outer + u,
+                w.has_packs ? Read<kEach, kNibbles, true>(w, outer + u, inner)
+                            : Read<kEach, kNibbles, false>(w, outer + u, inner),
+                inputs[i + u]);
           }
         }
       }
@@ -133,128 +180,142 @@ __global__ void __launch_bounds__(kThreads)
       }
       __syncthreads();
     }
-    const int64_t line = first_line + threadIdx.x;
+    const int64_t line = share.tile * kOfWarp + threadIdx.x;
     for (int m = 0; m < R; ++m) {
-      if (row + m >= p.rows || line >= p.lines) break;
-      parts[(part * p.rows + row + m) * p.lines + line] =
+      if (share.row + m >= p.rows || line >= p.lines) break;
+      parts[(share.part * p.rows + share.row + m) * p.lines + line] =
           joined[m][threadIdx.x % kEach * kWarp + threadIdx.x / kEach];
     }
     __syncthreads();
   }
 }
 
-// Warps have kLines lines, lanes kEach of each kOfWarp neighboring weights.
-template <bool kNibbles, bool kOneRow, typename Sum, typename T>
+// Lines of a warp, whose lanes have kEach of each kOfWarp neighboring weights.
+constexpr int kLines = 8;
+
+template <bool kNibbles, bool kOneRow, typename Sum, typename C>
 __global__ void __launch_bounds__(kThreads, 2)
-    SumInner(const __grid_constant__ Stored<Accumulator<T>> w,
-             const __grid_constant__ Task<T> p, Sum* parts) {
-  using C = Accumulator<T>;
+    SumInner(const __grid_constant__ Stored<C> w,
+             const __grid_constant__ FewRows p, Sum* parts) {
   constexpr bool kExact = std::is_same_v<Sum, uint32_t>;
-  constexpr int R = kRows<kOneRow>, kLines = 4, kHalf = kEach / 2;
-  constexpr int kPasses = kChunk / kOfWarp;
-  // In the order in which lanes read packs: halves of kEach apart.
-  __shared__ Pack<Sum, kHalf> inputs[R][kPasses][2][kWarp];
+  constexpr int R = kRows<kOneRow>, kHalf = kEach / 2;
+  // In the order in which lanes read packs.
+  __shared__ Pack<Sum, kHalf> inputs[R][kChunk / kOfWarp][2][kWarp];
   __shared__ int groups[kChunk / kEach];
   const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
-  constexpr int kOfBlock = kWarps * kLines;
-  const int64_t tiles = (p.lines + kOfBlock - 1) / kOfBlock;
+  const int64_t tiles = (p.lines + kWarps * kLines - 1) / (kWarps * kLines);
   const int64_t blocks = tiles * p.parts * ((p.rows + R - 1) / R);
   for (int64_t block = blockIdx.x; block < blocks; block += gridDim.x) {
-    const int64_t part = block / tiles % p.parts;
-    const int64_t row = block / tiles / p.parts * R;
-    const int64_t outer = block % tiles * kOfBlock + warp * kLines;
-    const int64_t begin = part * p.part_size;
-    const int64_t end =
-        begin + p.part_size < p.sum ? begin + p.part_size : p.sum;
+    const Share share = ShareOf(p, block, tiles, R);
+    const int64_t outer = (share.tile * kWarps + warp) * kLines;
     Sum sums[kLines][R] = {};
-    int of_line[kLines];
-    int64_t until;
-#pragma unroll
-    for (int l = 0; l < kLines; ++l) {
-      of_line[l] = !kExact && !w.transposed && outer + l < w.outer
-                       ? GroupAt(w, outer + l)
-                       : kNoGroup;
-    }
-    for (int64_t chunk = begin; chunk < end; chunk += kChunk) {
-      Numbers read[kPasses][kLines];
-      const auto read_all = [&](auto has_packs) {
-#pragma unroll
-        for (int pass = 0; pass < kPasses; ++pass) {
-          const int64_t inner = chunk + pass * kOfWarp + lane * kEach;
-#pragma unroll
-          for (int l = 0; l < kLines; ++l) {
-            read[pass][l] = Read<kEach, kNibbles, has_packs>(
-                w, inner < end ? outer + l : w.outer, inner);
-          }
-        }
-      };
+    // Of the next pass.
+    Numbers next[kLines];
+    const auto read = [&](int64_t inner) {
+      const bool inside = inner < share.end;
       if (w.has_packs) {
-        read_all(std::true_type());
+#pragma unroll
+        for (int l = 0; l < kLines; ++l) {
+          next[l] = Read<kEach, kNibbles, true>(w, inside ? outer + l : w.outer,
+                                                inner);
+        }
       } else {
-        read_all(std::false_type());
+#pragma unroll
+        for (int l = 0; l < kLines; ++l) {
+          next[l] = Read<kEach, kNibbles, false>(
+              w, inside ? outer + l : w.outer, inner);
+        }
       }
+    };
+    read(share.begin + lane * kEach);
+    for (int64_t chunk = share.begin; chunk < share.end; chunk += kChunk) {
       __syncthreads();  // the last inputs are read
 #pragma unroll
       for (int m = 0; m < R; ++m) {
         for (int k = threadIdx.x; k < kChunk; k += kThreads) {
           inputs[m][k / kOfWarp][k / kHalf % 2][k % kOfWarp / kEach]
               .values[k % kHalf] =
-              chunk + k < end ? InputAt<Sum>(p, row + m, chunk + k) : Sum{0};
+              chunk + k < share.end ? InputAt<Sum>(p, share.row + m, chunk + k)
+                                    : Sum{0};
         }
       }
       if (!kExact && w.transposed && threadIdx.x < kChunk / kEach) {
         const int64_t k = chunk + threadIdx.x * kEach;
+        int64_t until;
         groups[threadIdx.x] =
-            k < end ? GroupOfRun<kEach>(w, k, &until) : kNoGroup;
+            k < share.end ? GroupOfRun<kEach>(w, k, &until) : kNoGroup;
       }
       __syncthreads();
-#pragma unroll
-      for (int pass = 0; pass < kPasses; ++pass) {
+#pragma unroll 1
+      for (int pass = 0; pass < kChunk / kOfWarp; ++pass) {
         const int64_t inner = chunk + pass * kOfWarp + lane * kEach;
-        if (chunk + pass * kOfWarp >= end) break;
+        if (chunk + pass * kOfWarp >= share.end) break;
+        Numbers numbers[kLines];
+#pragma unroll
+        for (int l = 0; l < kLines; ++l) {
+          numbers[l] = Biased<kNibbles>(w, outer + l, next[l]);
+        }
+        read(inner + kOfWarp);
         Pack<Sum, kHalf> x[R][2];
 #pragma unroll
         for (int m = 0; m < R; ++m) {
           x[m][0] = inputs[m][pass][0][lane];
           x[m][1] = inputs[m][pass][1][lane];
         }
-        const auto add = [&](int l, const Sum(&weights)[kEach]) {
+        const auto add = [&](const Sum(&weights)[kEach], Sum(&to)[R]) {
 #pragma unroll
           for (int m = 0; m < R; ++m) {
 #pragma unroll
             for (int n = 0; n < kEach; ++n) {
-              sums[l][m] += weights[n] * x[m][n / kHalf].values[n % kHalf];
+              to[m] += weights[n] * x[m][n / kHalf].values[n % kHalf];
             }
           }
         };
         if constexpr (kExact) {
 #pragma unroll
           for (int l = 0; l < kLines; ++l) {
-            const Numbers numbers =
-                Biased<kNibbles>(w, outer + l, read[pass][l]);
             Sum weights[kEach];
 #pragma unroll
             for (int n = 0; n < kEach; ++n) {
-              weights[n] = IntegerOf<kNibbles>(numbers, n);
+              weights[n] = IntegerOf<kNibbles>(numbers[l], n);
             }
-            add(l, weights);
+            add(weights, sums[l]);
           }
         } else {
-          Scales<C, kEach> scales;
-          int last = kMixed;
+          Scales<kNibbles, C, kEach> scales;
+          const int of_lane = w.transposed ? groups[pass * kWarp + lane] : 0;
+          if (w.transposed && of_lane != kMixed) {
+            C scale[kLines] = {}, shift[kLines] = {};
 #pragma unroll
-          for (int l = 0; l < kLines; ++l) {
-            const int group =
-                w.transposed ? groups[pass * kWarp + lane] : of_line[l];
-            if (w.transposed || group != last) {
-              scales.template Load<kNibbles>(w, outer + l, inner, group);
-              last = group;
+            for (int l = 0; l < kLines; ++l) {
+              if (of_lane != kNoGroup && outer + l < w.outer) {
+                LoadScale(w, (outer + l) * w.groups + of_lane, &scale[l],
+                          &shift[l]);
+              }
             }
-            const Numbers numbers =
-                Biased<kNibbles>(w, outer + l, read[pass][l]);
-            C weights[kEach];
-            Dequantize<kNibbles>(w, numbers, scales, weights);
-            add(l, weights);
+#pragma unroll
+            for (int l = 0; l < kLines; ++l) {
+              scales.Set(scale[l], shift[l]);
+              C weights[kEach];
+              Dequantize<kNibbles>(w, numbers[l], scales, weights);
+              add(weights, sums[l]);
+            }
+          } else {
+            int last = kMixed;
+#pragma unroll
+            for (int l = 0; l < kLines; ++l) {
+              const int group = w.transposed          ? kMixed
+                                : outer + l < w.outer ? GroupAt(w, outer + l)
+                                                      : kNoGroup;
+              if (w.transposed || group != last) {
+                scales =
+                    LoadScales<kNibbles, kEach>(w, outer + l, inner, group);
+                last = group;
+              }
+              C weights[kEach];
+              Dequantize<kNibbles>(w, numbers[l], scales, weights);
+              add(weights, sums[l]);
+            }
           }
         }
       }
@@ -264,54 +325,54 @@ __global__ void __launch_bounds__(kThreads, 2)
 #pragma unroll
       for (int m = 0; m < R; ++m) {
         const Sum sum = SumOfLanes(sums[l][m]);
-        if (lane == 0 && row + m < p.rows && outer + l < p.lines) {
-          parts[(part * p.rows + row + m) * p.lines + outer + l] = sum;
+        if (lane == 0 && share.row + m < p.rows && outer + l < p.lines) {
+          parts[(share.part * p.rows + share.row + m) * p.lines + outer + l] =
+              sum;
         }
       }
     }
   }
 }
 
+int64_t BlocksOfPart(bool sums_inner, int64_t rows, int64_t lines) {
+  return DivideUp(lines, sums_inner ? kWarps * kLines : kOfWarp) *
+         (rows == 1 ? 1 : DivideUp(rows, kRows<false>));
+}
+
 }  // namespace
 
 template <typename T>
-void SplitFewRows(bool sums_inner, Task<T>* p) {
-  const int64_t lines = sums_inner ? kWarps * 4 : kOfWarp;
-  const int64_t tiles =
-      DivideUp(p->lines, lines) * DivideUp(p->rows, p->rows == 1 ? 1 : 4);
-  Split(tiles, kEnoughBlocks, sums_inner ? kOfWarp : kWarps * kEach, p);
+void SplitFewRows(bool sums_inner, Task<T>* task) {
+  Split(BlocksOfPart(sums_inner, task->rows, task->lines), kEnoughBlocks,
+        sums_inner ? kOfWarp : kWarps * kEach, task);
 }
 
-template <typename Sum, typename T>
-Error EnqueueFewRows(const Gpu& gpu, const Stored<Accumulator<T>>& w,
-                     const Task<T>& p, bool sums_inner, Sum* parts) {
+template <typename Sum, typename C>
+Error EnqueueFewRows(const Gpu& gpu, const Stored<C>& w, const FewRows& p,
+                     bool sums_inner, Sum* parts) {
+  const int64_t blocks = BlocksOfPart(sums_inner, p.rows, p.lines) * p.parts;
   const auto run = [&](auto nibbles, auto one_row) {
-    constexpr int R = kRows<one_row>;
-    const int64_t lines = sums_inner ? kWarps * 4 : kOfWarp;
-    const int64_t blocks =
-        DivideUp(p.lines, lines) * p.parts * DivideUp(p.rows, R);
     return Launch(gpu, GridSize(blocks), kThreads,
-                  sums_inner ? SumInner<nibbles, one_row, Sum, T>
-                             : SumOuter<nibbles, one_row, Sum, T>,
+                  sums_inner ? SumInner<nibbles, one_row, Sum, C>
+                             : SumOuter<nibbles, one_row, Sum, C>,
                   w, p, parts);
   };
-  const auto run_rows = [&](auto nibbles) {
-    return p.rows == 1 ? run(nibbles, std::true_type())
-                       : run(nibbles, std::false_type());
-  };
-  return w.HasPairs() ? run_rows(std::true_type())
-                      : run_rows(std::false_type());
+  const std::true_type yes;
+  const std::false_type no;
+  return w.HasPairs() ? (p.rows == 1 ? run(yes, yes) : run(yes, no))
+                      : (p.rows == 1 ? run(no, yes) : run(no, no));
 }
 
-#define TFO_INSTANTIATE(T)                                                \
-  template void SplitFewRows<T>(bool, Task<T>*);                       \
-  template Error EnqueueFewRows<Accumulator<T>, T>(                       \
-      const Gpu&, const Stored<Accumulator<T>>&, const Task<T>&, bool, \
-      Accumulator<T>*);                                                   \
-  template Error EnqueueFewRows<uint32_t, T>(                             \
-      const Gpu&, const Stored<Accumulator<T>>&, const Task<T>&, bool, \
-      uint32_t*)
+#define TFO_INSTANTIATE(T) template void SplitFewRows<T>(bool, Task<T>*)
 TFO_FOR_EACH_FLOAT(TFO_INSTANTIATE);
+#undef TFO_INSTANTIATE
+#define TFO_INSTANTIATE(Sum, C)                                               \
+  template Error EnqueueFewRows(const Gpu&, const Stored<C>&, const FewRows&, \
+                                bool, Sum*)
+TFO_INSTANTIATE(float, float);
+TFO_INSTANTIATE(uint32_t, float);
+TFO_INSTANTIATE(double, double);
+TFO_INSTANTIATE(uint32_t, double);
 #undef TFO_INSTANTIATE
 
 }  // namespace quantized_matmul

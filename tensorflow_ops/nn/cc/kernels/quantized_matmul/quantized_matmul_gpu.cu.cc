@@ -143,8 +143,8 @@ struct Plan : Task<T> {
                                 ? this->parts * this->rows * this->lines
                                 : 0;
     char* of_parts;
-    layout.Reserve(&of_parts,
-                   partial * (exact ? int64_t{sizeof(uint32_t)} : int64_t{sizeof(C)}));
+    layout.Reserve(&of_parts, partial * (exact ? int64_t{sizeof(uint32_t)}
+                                               : int64_t{sizeof(C)}));
     sums = of_parts;
     bytes = layout.bytes();
   }
@@ -154,9 +154,23 @@ struct Plan : Task<T> {
     const Stored<C> w(weights, exact);
     const Task<T>& p = *this;
     Sum* const partial = static_cast<Sum*>(sums);
-    const Error error =
-        HasFewRows() ? EnqueueFewRows<Sum, T>(gpu, w, p, sums_inner, partial)
-                     : EnqueueTiles<Sum, T>(gpu, w, p, sums_inner, partial);
+    Error error;
+    if (HasFewRows()) {
+      constexpr InputKind kKind = std::is_same_v<T, Half> ? InputKind::kHalf
+                                  : std::is_same_v<T, BFloat16>
+                                      ? InputKind::kBFloat16
+                                      : InputKind::kWide;
+      FewRows few{p.rows,      p.sum,    p.lines, p.parts,
+                  p.part_size, p.inputs, p.sum,   kKind};
+      if (p.integers != nullptr) {
+        few.inputs = p.integers;
+        few.pitch = p.pitch;
+        few.kind = InputKind::kIntegers;
+      }
+      error = EnqueueFewRows(gpu, w, few, sums_inner, partial);
+    } else {
+      error = EnqueueTiles(gpu, w, p, sums_inner, partial);
+    }
     if (error != nullptr || partial == nullptr) return error;
     return Launch(gpu, GridSize(DivideUp(p.rows * p.lines, kThreads)), kThreads,
                   JoinParts<Sum, T>, w, p, static_cast<const Sum*>(partial));

@@ -284,11 +284,107 @@ TFO_TEST(QuantizedMatmul, EmptySizesGiveZeros) {
 }
 
 TFO_CUDA_TEST(QuantizedMatmul, CudaMatchesTheDefinition) {
-  ForFormats([](const Format& f) {
-    testing::ForTypes(
-        [&](auto type) { Check<decltype(type), Gpu>(f, 5, 67, 35); });
+  int i = 0;
+  ForFormats([&](const Format& f) {
+    // Each dtype for each combination of two options.
+    const int turn = (i + i / 4 + i / 12) % 4;
+    int type_index = 0;
+    testing::ForTypes([&](auto type) {
+      using T = decltype(type);
+      const int distance = (type_index++ + turn) % 4;
+      if (distance == 0) Check<T, Gpu>(f, 5, 67, 35);
+      if (distance == 1) Check<T, Gpu>(f, 9, 67, 35);
+      // Weights of whole packs.
+      if (distance == 2) Check<T, Gpu>(f, 1, 80, 48);
+      if (distance == 3) Check<T, Gpu>(f, 10, 80, 48);
+    });
     Check<float, Gpu>(f, 0, 5, 3);
-    Check<float, Gpu>(f, 2, 0, 3);
+    Check<float, Gpu>(f, 2 + i % 2 * 8, 0, 3);
+    ++i;
+  });
+}
+
+// Formats of GPTQ, and of int4 and int8 layers.
+template <typename Body>
+void ForFormatsOfKeras(const Body& body) {
+  body(Format{4, NibblePairs::kColumns, true, false, Zeros::kBytes,
+              Groups::kUnevenBlocks});
+  body(Format{4, NibblePairs::kColumns, false, true, Zeros::kBytes,
+              Groups::kBlocks});
+  body(Format{4, NibblePairs::kDepth, true, true, Zeros::kNone, Groups::kNone});
+  body(Format{8, NibblePairs::kNone, false, true, Zeros::kNone, Groups::kNone});
+}
+
+TFO_CUDA_TEST(QuantizedMatmul, CudaEdgesOfTiles) {
+  ForFormatsOfKeras([](const Format& f) {
+    // Of a block's lines, or of the parts of a sum.
+    for (const int64_t depth : {31, 257}) {
+      Check<float, Gpu>(f, 4, depth, 288 - depth);
+    }
+    Check<Half, Gpu>(f, 8, 256, 32);
+    Check<Half, Gpu>(f, 128, 32, 130);
+    Check<Half, Gpu>(f, 129, 130, 32);
+    Check<BFloat16, Gpu>(f, 12, 600, 128);
+    Check<float, Gpu>(f, 12, 128, 600);
+    Check<double, Gpu>(f, 65, 64, 66);
+  });
+}
+
+// Parts of sums that shared memory does not hold at once.
+TFO_CUDA_TEST(QuantizedMatmul, CudaSumsInChunks) {
+  ForFormatsOfKeras([](const Format& f) {
+    const Problem<float> deep = MakeProblem<float>(f, 2, 600000, 3);
+    CheckOutputs(Gpu(), deep, false);
+    CheckOutputs(Gpu(), deep, true);
+  });
+}
+
+// Of values from a place that no pack begins at.
+template <typename Values>
+Values Shifted(const Values& values) {
+  Values shifted(values.size() + 1);
+  std::copy(values.begin(), values.end(), shifted.begin() + 1);
+  return shifted;
+}
+
+TFO_CUDA_TEST(QuantizedMatmul, CudaTakesAnyAddressInAnyOrderOfThreads) {
+  ForFormatsOfKeras([](const Format& f) {
+    for (const int64_t rows : {3, 20}) {
+      Problem<Half> p = MakeProblem<Half>(f, rows, 512, 64);
+      const GpuVector<Half> d_outputs = ToGpu(RandomValues<Half>(rows * 64, 9));
+      const GpuVector<Half> d_shifted = Shifted(d_outputs);
+      const auto kernel = Shifted(p.kernel);
+      const auto inputs = Shifted(p.inputs);
+      GpuVector<Half> results[2];
+      for (const bool quantize : {false, true}) {
+        results[0] = Run(Gpu(), p, quantize);
+        Problem<Half> other = p;
+        other.weights.kernel = kernel.data() + 1;
+        GpuVector<Half> outputs(rows * 64 + 1);
+        const QuantizedMatmulArgs<Half> args{rows, quantize, other.weights,
+                                             inputs.data() + 1,
+                                             outputs.data() + 1};
+        testing::WithScratch(
+            Gpu(), [&] { return QuantizedMatmulScratchBytes(args); },
+            [&](const Gpu& gpu) {
+              TFO_EXPECT_RUNS(QuantizedMatmul(gpu, args));
+            });
+        TFO_EXPECT(HaveSameBits(Shifted(results[0]), outputs));
+      }
+      for (const bool shift : {false, true}) {
+        results[shift].resize(rows * 512);
+        QuantizedMatmulGradArgs<Half> args{
+            rows, p.weights, shift ? d_shifted.data() + 1 : d_outputs.data(),
+            results[shift].data()};
+        if (shift) args.weights.kernel = kernel.data() + 1;
+        testing::WithScratch(
+            Gpu(), [&] { return QuantizedMatmulGradScratchBytes(args); },
+            [&](const Gpu& gpu) {
+              TFO_EXPECT_RUNS(QuantizedMatmulGrad(gpu, args));
+            });
+      }
+      TFO_EXPECT(HaveSameBits(results[0], results[1]));
+    }
   });
 }
 
@@ -366,10 +462,20 @@ TFO_TEST(QuantizedMatmul, SumsOfIntegersAreExact) {
   }
 }
 TFO_CUDA_TEST(QuantizedMatmul, CudaSumsOfIntegersAreExact) {
-  const Format f{8,    NibblePairs::kNone, false,
-                 true, Zeros::kNone,       Groups::kNone};
-  CheckIntegers<float, Gpu>(f, 1, 200000);
-  CheckIntegers<double, Gpu>(f, 1, 1000);
+  for (const bool transposed : {false, true}) {
+    for (const bool is_signed : {false, true}) {
+      const Format f{8,         NibblePairs::kNone, transposed,
+                     is_signed, Zeros::kNone,       Groups::kNone};
+      for (const int64_t rows : {1, 9}) {
+        CheckIntegers<float, Gpu>(f, rows, rows == 1 ? 200000 : 3000);
+        CheckIntegers<double, Gpu>(f, rows, 1000);
+      }
+    }
+  }
+  // Sums beyond 2^31, by tensor cores.
+  CheckIntegers<float, Gpu>(
+      {8, NibblePairs::kNone, true, false, Zeros::kNone, Groups::kNone}, 9,
+      200000);
 }
 
 template <typename Device>
@@ -398,18 +504,95 @@ TFO_CUDA_TEST(QuantizedMatmul, CudaRowsThatAreNotFiniteAreNaN) {
 }
 
 TFO_CUDA_TEST(QuantizedMatmul, CudaWeightsOfNoGroupAreZero) {
-  Problem<float> p = MakeProblem<float>({4, NibblePairs::kColumns, true, false,
-                                         Zeros::kBytes, Groups::kScattered},
-                                        3, 40, 20);
-  for (const int32_t bad : {-1, 3, 2147483647, -2147483647 - 1}) {
-    Problem<float> without = p;
-    without.weights.group_of = without.group_of.data();
-    without.group_of[7] = bad;
-    Problem<float> zeros = p;
-    for (int64_t m = 0; m < 3; ++m) zeros.inputs[m * 40 + 7] = 0;
-    TFO_EXPECT(
-        HaveSameBits(Run(Gpu(), without, false), Run(Gpu(), zeros, false)));
+  for (const Groups groups : {Groups::kScattered, Groups::kNone}) {
+    for (const int64_t rows : {3, 9}) {
+      for (const bool transposed : {false, true}) {
+        Problem<float> p =
+            MakeProblem<float>({4, NibblePairs::kColumns, transposed, false,
+                                Zeros::kBytes, groups},
+                               rows, 40, 20);
+        p.group_of.resize(40);
+        p.weights.group_of = p.group_of.data();
+        for (int64_t m = 0; m < rows; ++m) p.inputs[m * 40 + 7] = 0.5f;
+        Problem<float> zeros = p;
+        for (int64_t m = 0; m < rows; ++m) zeros.inputs[m * 40 + 7] = 0;
+        const GpuVector<float> d_outputs =
+            ToGpu(RandomValues<float>(rows * 20, 9));
+        const auto gradient = [&] {
+          GpuVector<float> d_inputs(rows * 40);
+          const QuantizedMatmulGradArgs<float> args{
+              rows, p.weights, d_outputs.data(), d_inputs.data()};
+          testing::WithScratch(
+              Gpu(), [&] { return QuantizedMatmulGradScratchBytes(args); },
+              [&](const Gpu& gpu) {
+                TFO_EXPECT_RUNS(QuantizedMatmulGrad(gpu, args));
+              });
+          return d_inputs;
+        };
+        GpuVector<float> expected = gradient();
+        for (int64_t m = 0; m < rows; ++m) expected[m * 40 + 7] = 0;
+        for (const int32_t bad : {-1, 3, 2147483647, -2147483647 - 1}) {
+          p.group_of[7] = bad;
+          for (const bool quantize : {false, true}) {
+            TFO_EXPECT(HaveSameBits(Run(Gpu(), p, quantize),
+                                    Run(Gpu(), zeros, quantize)));
+          }
+          TFO_EXPECT(gradient() == expected);
+        }
+      }
+    }
   }
+}
+
+// Of 4 bits in groups of 128, or of 8 bits; the first three numbers of a name
+// are for peers.py.
+template <typename T>
+void TimeProducts(const Format& f, int64_t rows, int64_t depth,
+                  int64_t columns) {
+  const bool is_grouped = f.groups != Groups::kNone;
+  const std::string of = testing::Text(
+      "[", rows, ", ", depth, ", ", columns, "] int", f.bits,
+      f.transposed ? " transposed" : "", is_grouped ? " groups" : " rounded");
+  Problem<T> p = MakeProblem<T>(
+      f, testing::IsTiming() ? rows : std::min<int64_t>(rows, 9),
+      testing::BenchmarkSize(depth), testing::BenchmarkSize(columns));
+  if (is_grouped) {
+    p.weights.block_size = 128;
+    p.weights.groups = (p.weights.depth + 127) / 128;
+  }
+  GpuVector<T> outputs(p.rows * p.weights.columns);
+  const QuantizedMatmulArgs<T> args{p.rows, !is_grouped, p.weights,
+                                    p.inputs.data(), outputs.data()};
+  const int64_t num_bytes =
+      p.kernel.size() + (p.inputs.size() + outputs.size()) * sizeof(T);
+  testing::TimeOnGpu(
+      testing::NameOf<T>() + ("quantized_matmul " + of), num_bytes,
+      QuantizedMatmulScratchBytes(args),
+      [&](const Gpu& gpu) { return QuantizedMatmul(gpu, args); });
+  if (!is_grouped) return;
+  GpuVector<T> d_inputs(p.inputs.size());
+  const QuantizedMatmulGradArgs<T> grad{p.rows, p.weights, outputs.data(),
+                                        d_inputs.data()};
+  testing::TimeOnGpu(
+      testing::NameOf<T>() + ("quantized_matmul_grad " + of), num_bytes,
+      QuantizedMatmulGradScratchBytes(grad),
+      [&](const Gpu& gpu) { return QuantizedMatmulGrad(gpu, grad); });
+}
+
+TFO_BENCHMARK(QuantizedMatmul, LayersOfModels) {
+  for (const int64_t rows : {1, 8, 512}) {
+    for (const bool transposed : {false, true}) {
+      TimeProducts<Half>({4, NibblePairs::kColumns, transposed, false,
+                          Zeros::kBytes, Groups::kBlocks},
+                         rows, 4096, 16384);
+    }
+    TimeProducts<Half>(
+        {8, NibblePairs::kNone, false, true, Zeros::kNone, Groups::kNone}, rows,
+        4096, 16384);
+  }
+  TimeProducts<float>(
+      {4, NibblePairs::kColumns, false, true, Zeros::kBytes, Groups::kBlocks},
+      512, 4096, 16384);
 }
 
 }  // namespace

@@ -80,7 +80,7 @@ __global__ void __launch_bounds__(kThreads, 2)
     const Tile tile = TileOf(p, block, kLines);
     Pack<T, N> x;
     Numbers numbers;
-    Scales<C, N> scales;
+    Scales<kNibbles, C, N> scales;
     int group = kNoGroup;
     int64_t until = -1;
     // Starts reading a step's inputs and weights.
@@ -92,7 +92,7 @@ __global__ void __launch_bounds__(kThreads, 2)
           w, outer,
           w.has_packs ? Read<N, kNibbles, true>(w, outer, inner)
                       : Read<N, kNibbles, false>(w, outer, inner));
-      if (outer >= w.outer || inner >= w.inner) return scales.Clear();
+      if (outer >= w.outer || inner >= w.inner) return scales.Set(0, 0);
       const int64_t of_group = w.transposed ? inner : outer;
       const bool is_other = of_group >= until;
       if (is_other) {
@@ -101,7 +101,7 @@ __global__ void __launch_bounds__(kThreads, 2)
       }
       // In gradients, groups are along the lines, and scales along the sum.
       if (is_other || w.transposed != kSumsInner) {
-        scales.template Load<kNibbles>(w, outer, inner, group);
+        scales.Load(w, outer, inner, group);
       }
     };
     const auto store = [&](int buffer) {
@@ -118,18 +118,15 @@ __global__ void __launch_bounds__(kThreads, 2)
     product.Clear();
     __syncthreads();  // the last tile's buffers are read
     load(tile.begin);
-    store(0);
-    __syncthreads();
-    int buffer = 0;
-    for (int64_t depth = tile.begin + kDepth; depth < tile.end;
-         depth += kDepth) {
-      load(depth);
-      product.Add(a[buffer], b[buffer]);
-      buffer ^= 1;
+    for (int64_t depth = tile.begin + kDepth;; depth += kDepth) {
+      // Threads may still read the other buffer.
+      const int buffer = (depth - tile.begin) / kDepth % 2;
       store(buffer);
       __syncthreads();
+      if (depth < tile.end) load(depth);
+      product.Add(a[buffer], b[buffer]);
+      if (depth >= tile.end) break;
     }
-    product.Add(a[buffer], b[buffer]);
     product.ForEachPack([&](int i, int j, const auto& sums) {
 #pragma unroll
       for (int n = 0; n < TileProduct<T>::kColumns; ++n) {
@@ -278,17 +275,15 @@ __global__ void __launch_bounds__(kThreads, 2)
     Sums sums = {};
     __syncthreads();  // the last tile's buffers are read
     load(tile.begin);
-    store(0);
-    __syncthreads();
-    int buffer = 0;
-    for (int64_t depth = tile.begin + kStep; depth < tile.end; depth += kStep) {
-      load(depth);
-      AddStep(a[buffer], b[buffer], of_row, of_line, sums);
-      buffer ^= 1;
+    for (int64_t depth = tile.begin + kStep;; depth += kStep) {
+      // Threads may still read the other buffer.
+      const int buffer = (depth - tile.begin) / kStep % 2;
       store(buffer);
       __syncthreads();
+      if (depth < tile.end) load(depth);
+      AddStep(a[buffer], b[buffer], of_row, of_line, sums);
+      if (depth >= tile.end) break;
     }
-    AddStep(a[buffer], b[buffer], of_row, of_line, sums);
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
 #pragma unroll
@@ -345,9 +340,9 @@ Error EnqueueTiles(const Gpu& gpu, const Stored<Accumulator<T>>& w,
 }
 
 #define TFO_INSTANTIATE(T)                                                \
-  template void SplitTiles<T>(bool, Task<T>*);                         \
+  template void SplitTiles<T>(bool, Task<T>*);                            \
   template Error EnqueueTiles<Accumulator<T>, T>(                         \
-      const Gpu&, const Stored<Accumulator<T>>&, const Task<T>&, bool, \
+      const Gpu&, const Stored<Accumulator<T>>&, const Task<T>&, bool,    \
       Accumulator<T>*);                                                   \
   template Error EnqueueTiles<uint32_t, T>(const Gpu&,                    \
                                            const Stored<Accumulator<T>>&, \

@@ -27,6 +27,7 @@ struct Stored : QuantizedWeights<C> {
   int64_t outer, inner, pitch;  // bytes of a stored row
   bool pairs_outer;             // which share a byte
   bool has_packs;               // of kEach bytes
+  bool has_scale_packs;         // of scales and zeros along the inner axis
   // Bytes differ by these bits from the numbers plus `bias`, which are not
   // negative, or for exact sums fit int8.
   uint32_t flips;
@@ -39,6 +40,8 @@ struct Stored : QuantizedWeights<C> {
     pairs_outer = nibbles && w.transposed == (w.pairs == NibblePairs::kColumns);
     pitch = nibbles && !pairs_outer ? DivideUp(inner, 2) : inner;
     has_packs = FitsPacks<kEach>(pitch, w.kernel);
+    has_scale_packs =
+        !w.transposed && FitsPacks<kEach>(inner, w.scale, w.zero, w.float_zero);
     const bool flip = nibbles ? w.is_signed : w.is_signed != exact;
     flips = !flip         ? 0
             : pairs_outer ? 0x08080808
@@ -178,59 +181,88 @@ __device__ uint32_t IntegerOf(const Numbers& numbers, int i) {
       static_cast<int8_t>(numbers.words[i / 4] >> (i % 4 * 8)));
 }
 
-// Weights are (number times unit) * scale + shift.
-template <typename C, int N>
+// Sets a scale and what it makes of the zero, (q - zero) * scale = q * scale +
+// shift.
+template <typename C>
+__device__ void LoadScale(const Stored<C>& w, int64_t at, C* scale, C* shift) {
+  *scale = w.scale[at];
+  const C zero = w.zero != nullptr ? static_cast<C>(IntegerAt(w, w.zero, at))
+                 : w.float_zero != nullptr ? w.float_zero[at]
+                                           : C{0};
+  *shift = -*scale * zero;
+}
+
+// Of N weights along memory: numbers times Unit, times scale, plus shift.
+template <bool kNibbles, typename C, int N>
 struct Scales {
   C scale[N], shift[N];
 
-  __device__ void Clear() {
+  // One for all.
+  __device__ void Set(C one_scale, C one_shift) {
 #pragma unroll
-    for (int i = 0; i < N; ++i) scale[i] = shift[i] = 0;
+    for (int i = 0; i < N; ++i) {
+      scale[i] = one_scale * C{1 / Unit<kNibbles>(i)};
+      shift[i] = one_shift;
+    }
   }
 
-  template <bool kNibbles>
-  __device__ void Set(const Stored<C>& w, int i, int64_t at) {
-    const C s = w.scale[at];
-    scale[i] = s * C{1 / Unit<kNibbles>(i)};
-    shift[i] = w.zero != nullptr ? -s * static_cast<C>(IntegerAt(w, w.zero, at))
-               : w.float_zero != nullptr ? -s * w.float_zero[at]
-                                         : C{0};
-  }
-
-  // Those of N weights along memory, all of `group` or kMixed.
-  template <bool kNibbles>
+  // Those of a group of all N, or kMixed.
   __device__ void Load(const Stored<C>& w, int64_t outer, int64_t inner,
                        int group) {
     if (group == kNoGroup || outer >= w.outer || inner >= w.inner) {
-      return Clear();
-    }
-    if (w.transposed && group != kMixed) {
-      const int64_t at = outer * w.groups + group;
-      Set<kNibbles>(w, 0, at);
+      Set(0, 0);
+    } else if (w.transposed && group != kMixed) {
+      C one_scale, one_shift;
+      LoadScale(w, outer * w.groups + group, &one_scale, &one_shift);
+      Set(one_scale, one_shift);
+    } else if (w.has_scale_packs && group != kMixed) {
+      const int64_t at = group * w.inner + inner;
+      const Pack<C, N> scales = LoadPack<N>(w.scale + at);
+      Pack<uint8_t, N> zeros = {};
+      Pack<C, N> float_zeros = {};
+      if (w.zero != nullptr) zeros = LoadPack<N>(w.zero + at);
+      if (w.float_zero != nullptr) float_zeros = LoadPack<N>(w.float_zero + at);
 #pragma unroll
-      for (int i = 1; i < N; ++i) {
-        scale[i] = scale[0] * C{1 / Unit<kNibbles>(i)};
-        shift[i] = shift[0];
+      for (int i = 0; i < N; ++i) {
+        const int zero = w.is_signed ? static_cast<int8_t>(zeros.values[i])
+                                     : zeros.values[i];
+        scale[i] = scales.values[i] * C{1 / Unit<kNibbles>(i)};
+        shift[i] =
+            -scales.values[i] * (static_cast<C>(zero) + float_zeros.values[i]);
       }
-      return;
-    }
+    } else {
 #pragma unroll
-    for (int i = 0; i < N; ++i) {
-      scale[i] = shift[i] = 0;
-      if (inner + i >= w.inner) continue;
-      const int own = group == kMixed ? GroupAt(w, inner + i) : group;
-      if (own == kNoGroup) continue;
-      Set<kNibbles>(
-          w, i,
-          w.transposed ? outer * w.groups + own : own * w.inner + inner + i);
+      for (int i = 0; i < N; ++i) {
+        scale[i] = shift[i] = 0;
+        if (inner + i >= w.inner) continue;
+        const int own = group == kMixed ? GroupAt(w, inner + i) : group;
+        if (own == kNoGroup) continue;
+        LoadScale(
+            w,
+            w.transposed ? outer * w.groups + own : own * w.inner + inner + i,
+            &scale[i], &shift[i]);
+        scale[i] *= C{1 / Unit<kNibbles>(i)};
+      }
     }
   }
 };
 
+// The same for places that are seldom reached, which should take few
+// instructions.
+template <bool kNibbles, int N, typename C>
+__device__ __noinline__ Scales<kNibbles, C, N> LoadScales(const Stored<C>& w,
+                                                          int64_t outer,
+                                                          int64_t inner,
+                                                          int group) {
+  Scales<kNibbles, C, N> scales;
+  scales.Load(w, outer, inner, group);
+  return scales;
+}
+
 // The weights of biased numbers.
 template <bool kNibbles, typename C, int N>
 __device__ void Dequantize(const Stored<C>& w, const Numbers& numbers,
-                           const Scales<C, N>& scales, C (&to)[N]) {
+                           const Scales<kNibbles, C, N>& scales, C (&to)[N]) {
 #pragma unroll
   for (int i = 0; i < N; ++i) {
     to[i] = static_cast<C>(NumberTimesUnit<kNibbles>(
@@ -242,8 +274,8 @@ __device__ void Dequantize(const Stored<C>& w, const Numbers& numbers,
 
 // The result of a sum; exact ones are uint32_t.
 template <typename T, typename Sum>
-__device__ T Finish(const Stored<Accumulator<T>>& w, const Task<T>& p,
-                    Sum sum, int64_t m, int64_t n) {
+__device__ T Finish(const Stored<Accumulator<T>>& w, const Task<T>& p, Sum sum,
+                    int64_t m, int64_t n) {
   using C = Accumulator<T>;
   C value;
   if constexpr (std::is_same_v<Sum, uint32_t>) {
@@ -269,19 +301,26 @@ void Split(int64_t blocks, int64_t enough, int64_t unit, Task<T>* p) {
   p->parts = p->sum == 0 ? 1 : DivideUp(p->sum, p->part_size);
 }
 
-// Kernels. Those of few rows always write sums to `parts`, [parts, rows,
-// lines]; others where there are several.
+// Kernels. Those of few rows, for all dtypes, always write sums to `parts`,
+// [parts, rows, lines]; others where there are several.
 constexpr int64_t kFewRows = 8;
+enum class InputKind { kIntegers, kHalf, kBFloat16, kWide };
+struct FewRows {
+  int64_t rows, sum, lines, parts, part_size;
+  const void* inputs;  // [rows, pitch]
+  int64_t pitch;
+  InputKind kind;
+};
 template <typename T>
-void SplitFewRows(bool sums_inner, Task<T>* p);
+void SplitFewRows(bool sums_inner, Task<T>* task);
+template <typename Sum, typename C>
+Error EnqueueFewRows(const Gpu& gpu, const Stored<C>& w, const FewRows& p,
+                     bool sums_inner, Sum* parts);
 template <typename T>
-void SplitTiles(bool exact, Task<T>* p);
-template <typename Sum, typename T>
-Error EnqueueFewRows(const Gpu& gpu, const Stored<Accumulator<T>>& w,
-                     const Task<T>& p, bool sums_inner, Sum* parts);
+void SplitTiles(bool exact, Task<T>* task);
 template <typename Sum, typename T>
 Error EnqueueTiles(const Gpu& gpu, const Stored<Accumulator<T>>& w,
-                   const Task<T>& p, bool sums_inner, Sum* parts);
+                   const Task<T>& task, bool sums_inner, Sum* parts);
 
 }  // namespace tfo::quantized_matmul
 
