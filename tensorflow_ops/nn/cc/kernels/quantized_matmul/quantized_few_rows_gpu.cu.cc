@@ -49,8 +49,9 @@ __device__ inline Share ShareOf(const FewRows& p, int64_t block, int64_t tiles,
 }
 
 // Threads have kEach neighboring lines, warps an eighth of a block's sums,
-// which they join at the end.
-template <bool kNibbles, bool kOneRow, typename Sum, typename C>
+// which they join at the end. kForward: groups are along the sum, so weights
+// are not transposed; else along the lines.
+template <bool kForward, bool kNibbles, bool kOneRow, typename Sum, typename C>
 __global__ void __launch_bounds__(kThreads)
     SumOuter(const __grid_constant__ Stored<C> w,
              const __grid_constant__ FewRows p, Sum* parts) {
@@ -69,11 +70,9 @@ __global__ void __launch_bounds__(kThreads)
     scales.Set(0, 0);
     int group = kNoGroup;
     int64_t until = -1;
-    if (w.transposed && inner < w.inner) {
+    if (!kForward && inner < w.inner) {
       group = GroupOfRun<kEach>(w, inner, &until);
     }
-    // Weights at places of the sum with one group where groups are along it,
-    // and of one group where they are along the lines, have quick scales.
     const auto add = [&](int64_t outer, const Numbers& read,
                          const Pack<Sum, R>& x) {
       const Numbers numbers = Biased<kNibbles>(w, outer, read);
@@ -123,20 +122,20 @@ __global__ void __launch_bounds__(kThreads)
             read[u] = Read<kEach, kNibbles, false>(w, outer + u, inner);
           }
         }
-        bool is_one_group = true;
-        if (!kExact && !w.transposed && outer < w.outer) {
+        bool has_one_group = true;
+        if (kForward && !kExact && outer < w.outer) {
           if (outer >= until) {
             group = GroupOfRun<1>(w, outer, &until);
             scales = LoadScales<kNibbles, kEach>(w, outer, inner, group);
           }
-          is_one_group = outer + kAhead <= until || until >= w.outer;
+          has_one_group = outer + kAhead <= until || until >= w.outer;
         }
-        if (kExact || (!w.transposed && is_one_group)) {
+        if (kExact || (kForward && has_one_group)) {
 #pragma unroll
           for (int u = 0; u < kAhead; ++u) {
             add(outer + u, read[u], inputs[i + u]);
           }
-        } else if (w.transposed && group != kMixed) {
+        } else if (!kForward && group != kMixed) {
           C scale[kAhead] = {}, shift[kAhead] = {};
 #pragma unroll
           for (int u = 0; u < kAhead; ++u) {
@@ -153,10 +152,8 @@ __global__ void __launch_bounds__(kThreads)
         } else {
 #pragma unroll 1
           for (int u = 0; u < kAhead && outer + u < w.outer; ++u) {
-            if (w.transposed || outer + u >= until) {
-              if (!w.transposed) {
-                group = GroupOfRun<1>(w, outer + u, &until);
-              }
+            if (!kForward || outer + u >= until) {
+              if (kForward) group = GroupOfRun<1>(w, outer + u, &until);
               scales = LoadScales<kNibbles, kEach>(w, outer + u, inner, group);
             }
             add(outer + u,
@@ -190,15 +187,18 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// Lines of a warp, whose lanes have kEach of each kOfWarp neighboring weights.
-constexpr int kLines = 8;
+// Lines of a warp.
+constexpr int LinesOfWarp(bool one_row) { return one_row ? 8 : 4; }
 
-template <bool kNibbles, bool kOneRow, typename Sum, typename C>
+// Lanes have kEach of each kOfWarp neighboring weights. kForward: weights are
+// transposed.
+template <bool kForward, bool kNibbles, bool kOneRow, typename Sum, typename C>
 __global__ void __launch_bounds__(kThreads, 2)
     SumInner(const __grid_constant__ Stored<C> w,
              const __grid_constant__ FewRows p, Sum* parts) {
   constexpr bool kExact = std::is_same_v<Sum, uint32_t>;
   constexpr int R = kRows<kOneRow>, kHalf = kEach / 2;
+  constexpr int kLines = LinesOfWarp(kOneRow);
   // In the order in which lanes read packs.
   __shared__ Pack<Sum, kHalf> inputs[R][kChunk / kOfWarp][2][kWarp];
   __shared__ int groups[kChunk / kEach];
@@ -239,7 +239,7 @@ __global__ void __launch_bounds__(kThreads, 2)
                                     : Sum{0};
         }
       }
-      if (!kExact && w.transposed && threadIdx.x < kChunk / kEach) {
+      if (kForward && !kExact && threadIdx.x < kChunk / kEach) {
         const int64_t k = chunk + threadIdx.x * kEach;
         int64_t until;
         groups[threadIdx.x] =
@@ -283,8 +283,8 @@ __global__ void __launch_bounds__(kThreads, 2)
           }
         } else {
           Scales<kNibbles, C, kEach> scales;
-          const int of_lane = w.transposed ? groups[pass * kWarp + lane] : 0;
-          if (w.transposed && of_lane != kMixed) {
+          const int of_lane = kForward ? groups[pass * kWarp + lane] : kMixed;
+          if (kForward && of_lane != kMixed) {
             C scale[kLines] = {}, shift[kLines] = {};
 #pragma unroll
             for (int l = 0; l < kLines; ++l) {
@@ -304,10 +304,10 @@ __global__ void __launch_bounds__(kThreads, 2)
             int last = kMixed;
 #pragma unroll
             for (int l = 0; l < kLines; ++l) {
-              const int group = w.transposed          ? kMixed
+              const int group = kForward              ? kMixed
                                 : outer + l < w.outer ? GroupAt(w, outer + l)
                                                       : kNoGroup;
-              if (w.transposed || group != last) {
+              if (kForward || group != last) {
                 scales =
                     LoadScales<kNibbles, kEach>(w, outer + l, inner, group);
                 last = group;
@@ -335,7 +335,8 @@ __global__ void __launch_bounds__(kThreads, 2)
 }
 
 int64_t BlocksOfPart(bool sums_inner, int64_t rows, int64_t lines) {
-  return DivideUp(lines, sums_inner ? kWarps * kLines : kOfWarp) *
+  return DivideUp(lines,
+                  sums_inner ? kWarps * LinesOfWarp(rows == 1) : kOfWarp) *
          (rows == 1 ? 1 : DivideUp(rows, kRows<false>));
 }
 
@@ -351,16 +352,23 @@ template <typename Sum, typename C>
 Error EnqueueFewRows(const Gpu& gpu, const Stored<C>& w, const FewRows& p,
                      bool sums_inner, Sum* parts) {
   const int64_t blocks = BlocksOfPart(sums_inner, p.rows, p.lines) * p.parts;
-  const auto run = [&](auto nibbles, auto one_row) {
+  const auto run = [&](auto forward, auto nibbles, auto one_row) {
     return Launch(gpu, GridSize(blocks), kThreads,
-                  sums_inner ? SumInner<nibbles, one_row, Sum, C>
-                             : SumOuter<nibbles, one_row, Sum, C>,
+                  sums_inner ? SumInner<forward, nibbles, one_row, Sum, C>
+                             : SumOuter<forward, nibbles, one_row, Sum, C>,
                   w, p, parts);
   };
   const std::true_type yes;
   const std::false_type no;
-  return w.HasPairs() ? (p.rows == 1 ? run(yes, yes) : run(yes, no))
-                      : (p.rows == 1 ? run(no, yes) : run(no, no));
+  const auto run_forward = [&](auto forward) {
+    return w.HasPairs()
+               ? (p.rows == 1 ? run(forward, yes, yes) : run(forward, yes, no))
+               : (p.rows == 1 ? run(forward, no, yes) : run(forward, no, no));
+  };
+  if constexpr (std::is_same_v<Sum, C>) {
+    if (w.transposed != sums_inner) return run_forward(no);
+  }
+  return run_forward(yes);
 }
 
 #define TFO_INSTANTIATE(T) template void SplitFewRows<T>(bool, Task<T>*)

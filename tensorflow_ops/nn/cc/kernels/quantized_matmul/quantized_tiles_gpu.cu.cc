@@ -101,7 +101,12 @@ __global__ void __launch_bounds__(kThreads, 2)
       }
       // In gradients, groups are along the lines, and scales along the sum.
       if (is_other || w.transposed != kSumsInner) {
-        scales.Load(w, outer, inner, group);
+        // Inline, so that loads need not arrive at once.
+        if (w.transposed ? group != kMixed : w.has_scale_packs) {
+          scales.Load(w, outer, inner, group);
+        } else {
+          scales = LoadScales<kNibbles, N>(w, outer, inner, group);
+        }
       }
     };
     const auto store = [&](int buffer) {
