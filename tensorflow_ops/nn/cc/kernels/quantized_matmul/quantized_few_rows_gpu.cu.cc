@@ -52,7 +52,7 @@ __device__ inline Share ShareOf(const FewRows& p, int64_t block, int64_t tiles,
 // which they join at the end. kForward: groups are along the sum, so weights
 // are not transposed; else along the lines.
 template <bool kForward, bool kNibbles, bool kOneRow, typename Sum, typename C>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, kOneRow ? 3 : 2)
     SumOuter(const __grid_constant__ Stored<C> w,
              const __grid_constant__ FewRows p, Sum* parts) {
   constexpr bool kExact = std::is_same_v<Sum, uint32_t>;
@@ -73,7 +73,7 @@ __global__ void __launch_bounds__(kThreads)
     if (!kForward && inner < w.inner) {
       group = GroupOfRun<kEach>(w, inner, &until);
     }
-    const auto add = [&](int64_t outer, const Numbers& read,
+    const auto add = [&](int outer, const Numbers& read,
                          const Pack<Sum, R>& x) {
       const Numbers numbers = Biased<kNibbles>(w, outer, read);
       Sum weights[kEach];
@@ -110,56 +110,41 @@ __global__ void __launch_bounds__(kThreads)
       __syncthreads();
       for (int i = warp * each; i < (warp + 1) * each; i += kAhead) {
         const int64_t outer = chunk + i;
-        Numbers read[kAhead];
-        if (w.has_packs) {
-#pragma unroll
-          for (int u = 0; u < kAhead; ++u) {
-            read[u] = Read<kEach, kNibbles, true>(w, outer + u, inner);
-          }
-        } else {
-#pragma unroll
-          for (int u = 0; u < kAhead; ++u) {
-            read[u] = Read<kEach, kNibbles, false>(w, outer + u, inner);
-          }
+        if (kForward && !kExact && outer < w.outer && outer >= until) {
+          group = GroupOfRun<1>(w, outer, &until);
+          scales = LoadScales<kNibbles, kEach>(w, outer, inner, group);
         }
-        bool has_one_group = true;
-        if (kForward && !kExact && outer < w.outer) {
-          if (outer >= until) {
-            group = GroupOfRun<1>(w, outer, &until);
-            scales = LoadScales<kNibbles, kEach>(w, outer, inner, group);
-          }
-          has_one_group = outer + kAhead <= until || until >= w.outer;
-        }
-        if (kExact || (kForward && has_one_group)) {
+        const bool has_one_group =
+            kExact || (kForward ? outer + kAhead <= until || until >= w.outer
+                                : group != kMixed);
+        if (w.has_packs && has_one_group && outer + kAhead <= w.outer) {
+          // Threads without lines read some others'.
+          const uint8_t* const from =
+              PlaceOf<kNibbles>(w, outer, inner < w.inner ? inner : 0);
+          Numbers read[kAhead];
+          [[maybe_unused]] C scale[kAhead] = {}, shift[kAhead] = {};
 #pragma unroll
           for (int u = 0; u < kAhead; ++u) {
-            add(outer + u, read[u], inputs[i + u]);
-          }
-        } else if (!kForward && group != kMixed) {
-          C scale[kAhead] = {}, shift[kAhead] = {};
-#pragma unroll
-          for (int u = 0; u < kAhead; ++u) {
-            if (group != kNoGroup && outer + u < w.outer) {
+            read[u] = ReadPack<kEach, kNibbles>(
+                from + (w.pairs_outer ? u / 2 : u) * w.pitch);
+            if (!kForward && group != kNoGroup) {
               LoadScale(w, (outer + u) * w.groups + group, &scale[u],
                         &shift[u]);
             }
           }
 #pragma unroll
           for (int u = 0; u < kAhead; ++u) {
-            scales.Set(scale[u], shift[u]);
-            add(outer + u, read[u], inputs[i + u]);
+            if constexpr (!kForward) scales.Set(scale[u], shift[u]);
+            add(u, read[u], inputs[i + u]);
           }
         } else {
 #pragma unroll 1
           for (int u = 0; u < kAhead && outer + u < w.outer; ++u) {
-            if (!kForward || outer + u >= until) {
+            if (!kExact && (!kForward || outer + u >= until)) {
               if (kForward) group = GroupOfRun<1>(w, outer + u, &until);
               scales = LoadScales<kNibbles, kEach>(w, outer + u, inner, group);
             }
-            add(outer + u,
-                w.has_packs ? Read<kEach, kNibbles, true>(w, outer + u, inner)
-                            : Read<kEach, kNibbles, false>(w, outer + u, inner),
-                inputs[i + u]);
+            add(u, Read<kEach, kNibbles>(w, outer + u, inner), inputs[i + u]);
           }
         }
       }
@@ -188,7 +173,9 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 // Lines of a warp.
-constexpr int LinesOfWarp(bool one_row) { return one_row ? 8 : 4; }
+TFO_HOST_DEVICE constexpr int LinesOfWarp(bool one_row) {
+  return one_row ? 8 : 4;
+}
 
 // Lanes have kEach of each kOfWarp neighboring weights. kForward: weights are
 // transposed.
@@ -212,18 +199,20 @@ __global__ void __launch_bounds__(kThreads, 2)
     // Of the next pass.
     Numbers next[kLines];
     const auto read = [&](int64_t inner) {
-      const bool inside = inner < share.end;
-      if (w.has_packs) {
+      if (w.has_packs && outer + kLines <= w.outer) {
+        // Lanes behind the end read some others'.
+        const uint8_t* const from =
+            PlaceOf<kNibbles>(w, outer, inner < share.end ? inner : 0);
 #pragma unroll
         for (int l = 0; l < kLines; ++l) {
-          next[l] = Read<kEach, kNibbles, true>(w, inside ? outer + l : w.outer,
-                                                inner);
+          next[l] = ReadPack<kEach, kNibbles>(
+              from + (w.pairs_outer ? l / 2 : l) * w.pitch);
         }
       } else {
 #pragma unroll
         for (int l = 0; l < kLines; ++l) {
-          next[l] = Read<kEach, kNibbles, false>(
-              w, inside ? outer + l : w.outer, inner);
+          next[l] = Read<kEach, kNibbles>(
+              w, inner < share.end ? outer + l : w.outer, inner);
         }
       }
     };
@@ -253,7 +242,7 @@ __global__ void __launch_bounds__(kThreads, 2)
         Numbers numbers[kLines];
 #pragma unroll
         for (int l = 0; l < kLines; ++l) {
-          numbers[l] = Biased<kNibbles>(w, outer + l, next[l]);
+          numbers[l] = Biased<kNibbles>(w, l, next[l]);
         }
         read(inner + kOfWarp);
         Pack<Sum, kHalf> x[R][2];
@@ -285,20 +274,41 @@ __global__ void __launch_bounds__(kThreads, 2)
           Scales<kNibbles, C, kEach> scales;
           const int of_lane = kForward ? groups[pass * kWarp + lane] : kMixed;
           if (kForward && of_lane != kMixed) {
-            C scale[kLines] = {}, shift[kLines] = {};
+            // Scales multiply sums of numbers, which inputs divide by Unit.
+            const bool counts = of_lane != kNoGroup;
+            const int64_t at = outer * w.groups + (counts ? of_lane : 0);
+            C scale[kLines], shift[kLines], of_inputs[R];
 #pragma unroll
             for (int l = 0; l < kLines; ++l) {
-              if (of_lane != kNoGroup && outer + l < w.outer) {
-                LoadScale(w, (outer + l) * w.groups + of_lane, &scale[l],
-                          &shift[l]);
+              scale[l] = shift[l] = 0;
+              if (counts && outer + l < w.outer) {
+                LoadScale(w, at + l * w.groups, &scale[l], &shift[l]);
+              }
+            }
+#pragma unroll
+            for (int m = 0; m < R; ++m) {
+              of_inputs[m] = 0;
+#pragma unroll
+              for (int n = 0; n < kEach; ++n) {
+                C& value = x[m][n / kHalf].values[n % kHalf];
+                of_inputs[m] += value;
+                value *= C{1 / Unit<kNibbles>(n)};
               }
             }
 #pragma unroll
             for (int l = 0; l < kLines; ++l) {
-              scales.Set(scale[l], shift[l]);
               C weights[kEach];
-              Dequantize<kNibbles>(w, numbers[l], scales, weights);
-              add(weights, sums[l]);
+#pragma unroll
+              for (int n = 0; n < kEach; ++n) {
+                weights[n] = NumberTimesUnit<kNibbles>(
+                    numbers[l], n, static_cast<float>(w.bias));
+              }
+              C of_line[R] = {};
+              add(weights, of_line);
+#pragma unroll
+              for (int m = 0; m < R; ++m) {
+                sums[l][m] += of_line[m] * scale[l] + of_inputs[m] * shift[l];
+              }
             }
           } else {
             int last = kMixed;

@@ -88,10 +88,7 @@ __global__ void __launch_bounds__(kThreads, 2)
       x = LoadInputs<N>(p, tile.row + row, depth + depth_of_row);
       const int64_t k = depth + depth_of_line, n = tile.line + line;
       const int64_t outer = kSumsInner ? n : k, inner = kSumsInner ? k : n;
-      numbers = Biased<kNibbles>(
-          w, outer,
-          w.has_packs ? Read<N, kNibbles, true>(w, outer, inner)
-                      : Read<N, kNibbles, false>(w, outer, inner));
+      numbers = Biased<kNibbles>(w, outer, Read<N, kNibbles>(w, outer, inner));
       if (outer >= w.outer || inner >= w.inner) return scales.Set(0, 0);
       const int64_t of_group = w.transposed ? inner : outer;
       const bool is_other = of_group >= until;
@@ -227,28 +224,12 @@ __global__ void __launch_bounds__(kThreads, 2)
       if (m < p.rows && k < p.pitch) {
         x = LoadPack<16>(p.integers + m * p.pitch + k);
       }
-      const auto read = [&](auto has_packs) {
-        if constexpr (kSumsInner) {
 #pragma unroll
-          for (int i = 0; i < 2; ++i) {
-            numbers[i] = Biased<kNibbles>(
-                w, tile.line + row,
-                Read<8, kNibbles, has_packs>(w, tile.line + row, k + i * 8));
-          }
-        } else {
-#pragma unroll
-          for (int i = 0; i < 4; ++i) {
-            const int64_t outer = depth + quad + i;
-            numbers[i] = Biased<kNibbles>(
-                w, outer,
-                Read<4, kNibbles, has_packs>(w, outer, tile.line + lines));
-          }
-        }
-      };
-      if (w.has_packs) {
-        read(std::true_type());
-      } else {
-        read(std::false_type());
+      for (int i = 0; i < (kSumsInner ? 2 : 4); ++i) {
+        const int64_t outer = kSumsInner ? tile.line + row : depth + quad + i;
+        const int64_t inner = kSumsInner ? k + i * 8 : tile.line + lines;
+        numbers[i] = Biased<kNibbles>(
+            w, outer, Read<kSumsInner ? 8 : 4, kNibbles>(w, outer, inner));
       }
     };
     const auto bytes = [](const Numbers& of, int i) {

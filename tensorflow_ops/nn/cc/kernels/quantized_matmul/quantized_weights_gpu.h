@@ -117,26 +117,43 @@ struct Numbers {
   uint32_t words[2];
 };
 
-template <int N, bool kNibbles, bool kHasPacks, typename C>
-__device__ Numbers Read(const Stored<C>& w, int64_t outer, int64_t inner) {
-  constexpr int kBytes = kNibbles ? N / 2 : N;
+// Those at any address, before the end of a row; seldom needed, so in few
+// instructions.
+template <int kBytes>
+__device__ __noinline__ Numbers ReadBytes(const uint8_t* from, int64_t left) {
   Numbers numbers = {};
-  if (outer >= w.outer || inner >= w.inner) return numbers;
-  const int64_t column = kNibbles ? inner / 2 : inner;
-  const uint8_t* const from =
-      w.kernel + (w.pairs_outer ? outer / 2 : outer) * w.pitch + column;
-  if constexpr (kHasPacks) {
-    const Pack<uint8_t, kBytes> pack = LoadPack<kBytes>(from);
-    memcpy(&numbers, &pack, sizeof(pack));
-  } else {
 #pragma unroll
-    for (int i = 0; i < kBytes; ++i) {
-      if (column + i < w.pitch) {
-        numbers.words[i / 4] |= uint32_t{from[i]} << (i % 4 * 8);
-      }
-    }
+  for (int i = 0; i < kBytes; ++i) {
+    if (i < left) numbers.words[i / 4] |= uint32_t{from[i]} << (i % 4 * 8);
   }
   return numbers;
+}
+
+template <bool kNibbles, typename C>
+__device__ const uint8_t* PlaceOf(const Stored<C>& w, int64_t outer,
+                                  int64_t inner) {
+  return w.kernel + (w.pairs_outer ? outer / 2 : outer) * w.pitch +
+         (kNibbles ? inner / 2 : inner);
+}
+
+// Reads at a place inside, of weights with packs.
+template <int N, bool kNibbles>
+__device__ Numbers ReadPack(const uint8_t* from) {
+  constexpr int kBytes = kNibbles ? N / 2 : N;
+  Numbers numbers = {};
+  const Pack<uint8_t, kBytes> pack = LoadPack<kBytes>(from);
+  memcpy(&numbers, &pack, sizeof(pack));
+  return numbers;
+}
+
+// Reads anywhere.
+template <int N, bool kNibbles, typename C>
+__device__ Numbers Read(const Stored<C>& w, int64_t outer, int64_t inner) {
+  if (outer >= w.outer || inner >= w.inner) return {};
+  const uint8_t* const from = PlaceOf<kNibbles>(w, outer, inner);
+  return w.has_packs ? ReadPack<N, kNibbles>(from)
+                     : ReadBytes<kNibbles ? N / 2 : N>(
+                           from, w.pitch - (kNibbles ? inner / 2 : inner));
 }
 
 // Numbers plus the bias, from what is read.
