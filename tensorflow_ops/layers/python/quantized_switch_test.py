@@ -139,13 +139,36 @@ class QuantizedLayersTest(tf.test.TestCase, parameterized.TestCase):
                 with tfo.layers.use_fused_ops(), self.assertRaises(tf.errors.InvalidArgumentError):
                     layer(x, reverse=True)
 
-    @parameterized.parameters(*((mode,) for mode in _MODES))
-    def test_gpus_have_faster_products(self, mode):
-        x = _normal(2, 16)
-        layer = _build(keras.layers.Dense(6), x)
+    @parameterized.product(mode=_MODES, dtype=("float32", "float16"), rows=(8, 9), rounds=(True, False))
+    def test_gpus_have_faster_products(self, mode, dtype, rows, rounds):
+        x = tf.cast(_normal(1, rows, 16), dtype)
+        layer = _build(keras.layers.Dense(6, dtype=dtype), x)
         layer.quantize(mode)
+        rounds = rounds and layer.inputs_quantizer is not None  # not by default, for int4 of later releases
+        layer.inputs_quantizer = layer.inputs_quantizer if rounds else None
+        expected = layer(x)
+        for known in (True, False):
+            served = (known and rows <= 8) or rounds or (mode == "int4" and dtype == "float16")
+            spec = tf.TensorSpec([1, rows if known else None, 16], dtype)
+            with mock.patch.object(tf.config, "list_logical_devices", lambda kind=None: ["GPU:0"]):
+                with tfo.layers.use_fused_ops(["quantized_matmul"]):
+                    actual = tf.function(lambda x: layer(x), input_signature=[spec])(x)
+                    self.assertEqual(tfo.layers.fused_ops()["quantized_matmul"]["fused"], served)
+            self.assertAllClose(actual, expected, 1e-2, 1e-2)
+
+    @parameterized.product(tie_weights=(True, False), rounds=(True, False))
+    def test_embeddings_on_gpus(self, tie_weights, rounds):
+        if not hasattr(keras.layers, "ReversibleEmbedding") or (_MINOR < 14 and not rounds):
+            self.skipTest("not in this Keras")
+        layer = keras.layers.ReversibleEmbedding(11, 16, tie_weights=tie_weights)
+        layer.build([None])
+        layer.quantize("int8")
+        layer.inputs_quantizer = layer.inputs_quantizer if rounds else None
         with mock.patch.object(tf.config, "list_logical_devices", lambda kind=None: ["GPU:0"]):
-            self._is_keras(layer, x, served=False)
+            for rows in (8, 9):
+                x = _normal(rows, 16)
+                served = rounds or rows <= 8
+                self._is_keras(layer, x, served=served, with_gradient=False, reverse=True)
 
     def test_calls_the_original(self):
         x = _normal(2, 9)

@@ -13,13 +13,26 @@ from tensorflow_ops.nn.python.ops.quantized_matmul import quantized_matmul
 
 def _misfit(layer, inputs):
     """Returns Original where the layer fits in no mode; else None."""
-    if tf.config.list_logical_devices("GPU"):
-        return Original("GPU")  # Keras's unpacked products are faster there
     if getattr(layer, "lora_enabled", False):
         return Original("LoRA")
     if inputs.shape.rank is None:
         return Original("an unknown rank")
     return None if inputs.dtype in arguments.FLOAT_DTYPES else Original(f"{inputs.dtype.name} inputs")
+
+
+# The most rows of products that only read the weights (kFewRows in quantized_weights_gpu.h).
+_FEW_ROWS = 8
+
+
+def _kept_on_gpus(inputs, options, count=1):
+    """Returns Original where Keras's product of the last `count` axes is as fast on a GPU, by calculation; else None."""
+    rows = inputs.shape[:-count].num_elements()
+    if not tf.config.list_logical_devices("GPU") or (rows is not None and rows <= _FEW_ROWS):
+        return None
+    is_of_integers = options.get("activation_bits") and "block_size" not in options
+    # Unpacking is most of Keras's time, and tensor cores multiply 16 bits.
+    is_unpacked = options.get("bits") == 4 and "group_index" not in options and inputs.dtype.size == 2
+    return None if is_of_integers or is_unpacked else Original("GPU")
 
 
 def _served(layer, *modes):
@@ -90,6 +103,11 @@ def _weights(layer, mode, inputs, count=1):
 
     The product sums the last `count` axes of inputs.
     """
+    options = _weights_of_mode(layer, mode, inputs, count)
+    return options if isinstance(options, Original) else _kept_on_gpus(inputs, options, count) or options
+
+
+def _weights_of_mode(layer, mode, inputs, count):
     misfit = _misfit(layer, inputs)
     if misfit:
         return misfit
@@ -206,6 +224,8 @@ def _reversible_embedding(mode, original, layer, inputs, reverse=False):
         options.update(scale=scale, zero=getattr(layer, f"{prefix}_zero"), block_size=block_size)
     else:
         options["scale"] = _reciprocal(scale)
+    if kept := _kept_on_gpus(inputs, options):
+        return kept
     logits = tf.cast(quantized_matmul(inputs, kernel, **options), dtype)
     if layer.logit_soft_cap is not None:
         logits = keras.ops.tanh(logits / layer.logit_soft_cap) * layer.logit_soft_cap

@@ -13,8 +13,10 @@
 // one group, and zeros that are bytes, sums are then exact integers modulo
 // 2^32.
 //
-// On the CPU, float sums are of the stored numbers before zero and scale, of 4
-// bits up to 16^3 times as large: inputs above 1e30 may overflow.
+// On the CPU, and for transposed weights on a GPU, float sums are of the stored
+// numbers before zero and scale, of 4 bits up to 16^3 times as large: inputs
+// above 1e30 may overflow. On a GPU, products of more than 8 rows round weights
+// to T, so those of float16 must be in its range.
 #ifndef TENSORFLOW_OPS_NN_CC_KERNELS_QUANTIZED_MATMUL_QUANTIZED_MATMUL_H_
 #define TENSORFLOW_OPS_NN_CC_KERNELS_QUANTIZED_MATMUL_QUANTIZED_MATMUL_H_
 
