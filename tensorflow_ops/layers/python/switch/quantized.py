@@ -25,7 +25,7 @@ _FEW_ROWS = 8
 
 
 def _kept_on_gpus(inputs, options, count=1):
-    """Returns Original where Keras's product of the last `count` axes is calculated to be as fast on a GPU; else None."""
+    """Returns Original where Keras's product of the last `count` axes should be as fast on a GPU; else None."""
     rows = inputs.shape[:-count].num_elements()
     if not tf.config.list_logical_devices("GPU") or (rows is not None and rows <= _FEW_ROWS):
         return None

@@ -66,7 +66,7 @@ Problem<T> MakeProblem(const Format& f, int64_t rows, int64_t depth,
   int64_t groups = 1;
   if (f.groups != Groups::kNone) {
     const int64_t block = f.groups == Groups::kUnevenBlocks ? 48
-                          : f.groups == Groups::kOddBlocks  ? 11
+                          : f.groups == Groups::kOddBlocks  ? 27
                                                             : 32;
     const bool needs_index =
         f.groups == Groups::kUnevenBlocks || f.groups == Groups::kScattered;
@@ -136,7 +136,7 @@ Problem<T> MakeProblem(const Format& f, int64_t rows, int64_t depth,
           ? p.group_of.data()
           : nullptr,
       f.groups == Groups::kBlocks      ? 32
-      : f.groups == Groups::kOddBlocks ? 11
+      : f.groups == Groups::kOddBlocks ? 27
                                        : std::max<int64_t>(depth, 1)};
   return p;
 }
