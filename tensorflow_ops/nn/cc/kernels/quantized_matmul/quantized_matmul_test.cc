@@ -524,9 +524,16 @@ TFO_CUDA_TEST(QuantizedMatmul, CudaWeightsOfNoGroupAreZero) {
                                rows, 40, 20);
         p.group_of.resize(40);
         p.weights.group_of = p.group_of.data();
-        for (int64_t m = 0; m < rows; ++m) p.inputs[m * 40 + 7] = 0.5f;
+        // One in a pack, and a whole pack.
+        const int without_group[] = {7, 16, 17, 18, 19, 20, 21, 22, 23};
+        const auto set = [&](GpuVector<float>* values, float to) {
+          for (int64_t m = 0; m < rows; ++m) {
+            for (const int k : without_group) (*values)[m * 40 + k] = to;
+          }
+        };
+        set(&p.inputs, 0.5f);
         Problem<float> zeros = p;
-        for (int64_t m = 0; m < rows; ++m) zeros.inputs[m * 40 + 7] = 0;
+        set(&zeros.inputs, 0);
         const GpuVector<float> d_outputs =
             ToGpu(RandomValues<float>(rows * 20, 9));
         const auto gradient = [&] {
@@ -541,9 +548,9 @@ TFO_CUDA_TEST(QuantizedMatmul, CudaWeightsOfNoGroupAreZero) {
           return d_inputs;
         };
         GpuVector<float> expected = gradient();
-        for (int64_t m = 0; m < rows; ++m) expected[m * 40 + 7] = 0;
+        set(&expected, 0);
         for (const int32_t bad : {-1, 3, 2147483647, -2147483647 - 1}) {
-          p.group_of[7] = bad;
+          for (const int k : without_group) p.group_of[k] = bad;
           for (const bool quantize : {false, true}) {
             TFO_EXPECT(HaveSameBits(Run(Gpu(), p, quantize),
                                     Run(Gpu(), zeros, quantize)));
