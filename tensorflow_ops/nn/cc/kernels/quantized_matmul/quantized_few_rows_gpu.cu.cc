@@ -12,9 +12,10 @@ constexpr int kChunk = 1024;
 // Weights along memory that a warp reads at once.
 constexpr int kOfWarp = kWarp * kEach;
 
-// Four blocks on each multiprocessor of a large GPU. A constant, so that
-// results do not depend on the GPU.
-constexpr int64_t kEnoughBlocks = 528;
+// Blocks of a multiprocessor, for which threads have few enough registers.
+TFO_HOST_DEVICE constexpr int Resident(bool sums_inner, bool one_row) {
+  return !sums_inner && one_row ? 3 : 2;
+}
 
 // Rows that share a read of the weights.
 template <bool kOneRow>
@@ -52,7 +53,7 @@ __device__ inline Share ShareOf(const FewRows& p, int64_t block, int64_t tiles,
 // which they join at the end. kForward: groups are along the sum, so weights
 // are not transposed; else along the lines.
 template <bool kForward, bool kNibbles, bool kOneRow, typename Sum, typename C>
-__global__ void __launch_bounds__(kThreads, kOneRow ? 3 : 2)
+__global__ void __launch_bounds__(kThreads, Resident(false, kOneRow))
     SumOuter(const __grid_constant__ Stored<C> w,
              const __grid_constant__ FewRows p, Sum* parts) {
   constexpr bool kExact = std::is_same_v<Sum, uint32_t>;
@@ -180,7 +181,7 @@ TFO_HOST_DEVICE constexpr int LinesOfWarp(bool one_row) {
 // Lanes have kEach of each kOfWarp neighboring weights. kForward: weights are
 // transposed.
 template <bool kForward, bool kNibbles, bool kOneRow, typename Sum, typename C>
-__global__ void __launch_bounds__(kThreads, 2)
+__global__ void __launch_bounds__(kThreads, Resident(true, kOneRow))
     SumInner(const __grid_constant__ Stored<C> w,
              const __grid_constant__ FewRows p, Sum* parts) {
   constexpr bool kExact = std::is_same_v<Sum, uint32_t>;
@@ -354,7 +355,10 @@ int64_t BlocksOfPart(bool sums_inner, int64_t rows, int64_t lines) {
 
 template <typename T>
 void SplitFewRows(bool sums_inner, Task<T>* task) {
-  Split(BlocksOfPart(sums_inner, task->rows, task->lines), kEnoughBlocks,
+  // As many as a large GPU runs at once. A constant, so that results do not
+  // depend on the GPU.
+  const int64_t enough = 132 * Resident(sums_inner, task->rows == 1);
+  Split(BlocksOfPart(sums_inner, task->rows, task->lines), enough,
         sums_inner ? kOfWarp : kWarps * kEach, task);
 }
 

@@ -44,8 +44,7 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll 4
     for (int64_t k = threadIdx.x; k < pitch; k += kThreads) {
       int8_t to = 0;
-      if (k < w.depth && !bad &&
-          (w.group_of == nullptr || GroupAt(w, k) != kNoGroup)) {
+      if (k < w.depth && (w.group_of == nullptr || GroupAt(w, k) != kNoGroup)) {
         const C q = std::rint(round(Widen(row[k]) * scale));
         // An infinite scale makes zeros NaN.
         if (q == q)
