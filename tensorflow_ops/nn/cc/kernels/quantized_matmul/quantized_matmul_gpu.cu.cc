@@ -32,7 +32,8 @@ __global__ void __launch_bounds__(kThreads)
       if (!(x < static_cast<C>(INFINITY))) bad = 1;
       if (x > greatest) greatest = x;
     }
-    greatest_of_warps[warp] = GreatestOfLanes(greatest);
+    greatest = GreatestOfLanes(greatest);
+    if (threadIdx.x % kWarp == 0) greatest_of_warps[warp] = greatest;
     bad = __syncthreads_or(bad);
 #pragma unroll
     for (int i = 0; i < kWarps; ++i) {
@@ -53,7 +54,8 @@ __global__ void __launch_bounds__(kThreads)
       integers[m * pitch + k] = to;
       sum += to;
     }
-    sums_of_warps[warp] = SumOfLanes(sum);
+    sum = SumOfLanes(sum);
+    if (threadIdx.x % kWarp == 0) sums_of_warps[warp] = sum;
     __syncthreads();
     if (threadIdx.x == 0) {
       sum = 0;

@@ -477,10 +477,8 @@ TFO_CUDA_TEST(QuantizedMatmul, CudaSumsOfIntegersAreExact) {
     for (const bool is_signed : {false, true}) {
       const Format f{8,         NibblePairs::kNone, transposed,
                      is_signed, Zeros::kNone,       Groups::kNone};
-      for (const int64_t rows : {1, 9}) {
-        CheckIntegers<float, Gpu>(f, rows, 700);
-        CheckIntegers<double, Gpu>(f, rows, 300);
-      }
+      CheckIntegers<double, Gpu>(f, 1, 700);
+      CheckIntegers<float, Gpu>(f, 9, 300);
     }
   }
   // Sums beyond 2^31, by tensor cores.
