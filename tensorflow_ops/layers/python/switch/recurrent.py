@@ -32,7 +32,7 @@ def _layer(function, original, layer, sequences, initial_state, mask, training=F
     names = {getattr(keras.activations, name): name for name in get_args(recurrent.Activation)}
     activations = [names.get(of) for of in (layer.activation, layer.recurrent_activation)]
     mask = mask[0] if isinstance(mask, list | tuple) else mask
-    # cuDNN is faster than ours.
+    # cuDNN is faster than ours with many units.
     if tf.config.list_logical_devices("GPU"):
         return Original("GPU")
     if layer.use_cudnn is True:
