@@ -39,7 +39,8 @@ struct Stored : QuantizedWeights<C> {
     inner = w.transposed ? w.depth : w.columns;
     pairs_outer = nibbles && w.transposed == (w.pairs == NibblePairs::kColumns);
     pitch = nibbles && !pairs_outer ? DivideUp(inner, 2) : inner;
-    has_packs = FitsPacks<kEach>(pitch, w.kernel);
+    // An empty row has no place to read at.
+    has_packs = pitch > 0 && FitsPacks<kEach>(pitch, w.kernel);
     has_scale_packs =
         !w.transposed && FitsPacks<kEach>(inner, w.scale, w.zero, w.float_zero);
     const bool flip = nibbles ? w.is_signed : w.is_signed != exact;
