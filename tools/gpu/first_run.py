@@ -234,7 +234,7 @@ class Session:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            env=os.environ | (environment or {}),
+            env={**os.environ, **(environment or {})},
             start_new_session=True,
         )
         self._running.add(process)
@@ -334,11 +334,11 @@ def test_apart(s, program):
     for test in tests:
         environment = {"CUDA_LAUNCH_BLOCKING": "1"}
         if not dump.exists():
-            environment |= {
-                "CUDA_ENABLE_COREDUMP_ON_EXCEPTION": "1",
-                "CUDA_ENABLE_LIGHTWEIGHT_COREDUMP": "1",
-                "CUDA_COREDUMP_FILE": str(dump),
-            }
+            environment.update(
+                CUDA_ENABLE_COREDUMP_ON_EXCEPTION="1",
+                CUDA_ENABLE_LIGHTWEIGHT_COREDUMP="1",
+                CUDA_COREDUMP_FILE=str(dump),
+            )
         name = f"tests/{program}/{test}"
         result = s.run(name, 20, s.path(program), "--gpu", f"={test}", environment=environment)
         hangs += "more than" in result
@@ -373,7 +373,7 @@ def sanitize(s, program, tool):
 def correctness(s):
     programs = s.programs([ALIVE[0], *RISKY])
     probe = programs[0], "memcheck"
-    sanitized = [p for p in programs if not s.has_budget or p.removesuffix("_test") in RISKY]
+    sanitized = [p for p in programs if not s.has_budget or p[: -len("_test")] in RISKY]
     pairs = [(p, tool) for p in sanitized for tool in TOOLS[:2]] + [(p, TOOLS[2]) for p in sanitized]
     pairs = [probe, *(pair for pair in pairs if pair != probe)]
     s.results.plan(f"tests/{program}" for program in programs)
