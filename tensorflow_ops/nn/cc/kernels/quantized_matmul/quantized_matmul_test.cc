@@ -562,6 +562,23 @@ TFO_CUDA_TEST(QuantizedMatmul, CudaWeightsOfNoGroupAreZero) {
   }
 }
 
+// Weights behind the depth, which are multiplied by zeros, must not overflow
+// float16 where others do not.
+TFO_CUDA_TEST(QuantizedMatmul, CudaEndsOfRowsDoNotOverflow) {
+  for (const Groups groups : {Groups::kNone, Groups::kUnevenBlocks}) {
+    Problem<Half> p = MakeProblem<Half>(
+        {8, NibblePairs::kNone, true, false, Zeros::kBytes, groups}, 9, 9, 3);
+    std::fill(p.kernel.begin(), p.kernel.end(), 250);
+    std::fill(p.zero.begin(), p.zero.end(), 255);
+    std::fill(p.scale.begin(), p.scale.end(), 300.0f);
+    std::fill(p.inputs.begin(), p.inputs.end(), Narrow<Half>(1.0f / 1024));
+    const GpuVector<Half> outputs = Run(Gpu(), p, false);
+    ExpectNear("outputs", outputs.data(),
+               std::vector<double>(outputs.size(), -9 * 1500.0 / 1024),
+               Tolerance<Half>());
+  }
+}
+
 // Of 4 bits in groups of 128, or of 8 bits; the first three numbers of a name
 // are for peers.py.
 template <typename T>

@@ -94,21 +94,24 @@ __device__ int GroupAt(const QuantizedWeights<C>& w, int64_t k) {
   return group >= 0 && group < w.groups ? static_cast<int>(group) : kNoGroup;
 }
 
-// The group of N rows, or of those before the depth, or kMixed. `until`: runs
-// that begin before it, after k, have the same.
+// The group of N rows, or kMixed: also where some are behind the depth, whose
+// weights must be 0. `until`: runs that begin before it, after k, have the
+// same.
 template <int N, typename C>
 __device__ int GroupOfRun(const QuantizedWeights<C>& w, int64_t k,
                           int64_t* until) {
   const int group = GroupAt(w, k);
   *until = k + 1;
+  if (k + N > w.depth) return kMixed;
   if (w.group_of != nullptr) {
-    for (int i = 1; i < N && k + i < w.depth; ++i) {
+    for (int i = 1; i < N; ++i) {
       if (GroupAt(w, k + i) != group) return kMixed;
     }
   } else if (group >= 0) {
-    const int64_t end = (group + 1) * w.block_size;
-    if (end < w.depth && k + N > end) return kMixed;
-    *until = end < w.depth ? end - N + 1 : w.depth;
+    int64_t end = (group + 1) * w.block_size;
+    if (end > w.depth) end = w.depth;
+    if (k + N > end) return kMixed;
+    *until = end - N + 1;
   }
   return group;
 }
