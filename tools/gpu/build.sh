@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Builds the tests of the CUDA kernels for a GPU and packs them, with the script that runs them, into build/gpu.tgz: a
+# Builds the tests of the CUDA kernels for a GPU and packs them, with the script that runs them, into build/gpu.tar.xz: a
 # file for machines that have a GPU, but neither a compiler, TensorFlow nor this repository.
 #
 # Usage: tools/gpu/build.sh [TEST]...
 #
 #   TEST  a test of CUDA kernels, such as //tensorflow_ops/nn:softmax_test (default: all)
 #
-# On the machine with the GPU: tar -xzf gpu.tgz && bash gpu/first_run.sh correctness
+# On the machine with the GPU: python3 -m tarfile -e gpu.tar.xz && bash gpu/first_run.sh correctness
 #
 # Environment: ARCH, a compute capability such as 90 (default: that of this machine's GPU).
 set -euo pipefail
@@ -38,8 +38,16 @@ for program in "${programs[@]}"; do
   [[ ! $("$bin/${file/://}" --gpu --list) ]] || cp "$bin/${file/://}" "build/gpu/${name%_on_gpu}"
 done
 cp tools/gpu/{first_run.sh,first_run.py,peers.py} build/gpu/
-tar -cf - -C build gpu | gzip -9 >build/gpu.tgz
-size=$(stat -c %s build/gpu.tgz)
-say "build/gpu.tgz has $((size >> 20)) MB"
+# Programs have kernels in common, which a dictionary of the size of several finds: a third of gzip's size.
+"$python" - <<'EOF'
+import lzma
+import tarfile
+
+filters = [{"id": lzma.FILTER_LZMA2, "preset": 6, "dict_size": 64 << 20}]
+with lzma.open("build/gpu.tar.xz", "wb", filters=filters) as file, tarfile.open(fileobj=file, mode="w|") as archive:
+    archive.add("build/gpu", "gpu")
+EOF
+size=$(stat -c %s build/gpu.tar.xz)
+say "build/gpu.tar.xz has $((size >> 20)) MB"
 # Some ways to a machine carry 64 MiB, the repository included.
-((size < 52 << 20)) || die "build/gpu.tgz has more than 52 MB." "Name fewer tests."
+((size < 52 << 20)) || die "build/gpu.tar.xz has more than 52 MB." "Name fewer tests."

@@ -443,6 +443,8 @@ def parse():
     options = parser.parse_args()
     if not list(options.programs.glob("*_test")):
         parser.error(f"no programs in {options.programs}")
+    if options.failed and not options.failed.exists():
+        parser.error(f"there is no {options.failed}")
     options.programs = options.programs.resolve()
     return options
 

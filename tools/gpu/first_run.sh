@@ -15,7 +15,7 @@
 #   --jobs N            tests at once (default: 8, or the cores if those are fewer)
 #   --limit SECONDS     at most, for a program
 #   --failed FILE       the summary of an earlier run of correctness, whose failed tests times runs first
-#   --programs FOLDER   with the programs (default: this script's; in a clone, what build/gpu.tgz contains)
+#   --programs FOLDER   with the programs (default: this script's; in a clone, what build/gpu.tar.xz contains)
 #
 # FOLDER gets, of each command: NAME.txt, a summary, up to date after each result; NAME_failures.txt, the ends of logs;
 # NAME.tgz, all logs. times also writes table.md. These are at most 8 files of at most 16 MiB.
@@ -29,11 +29,11 @@ esac
 programs=$here
 if [[ -e $here/build.sh && " $* " != *" --programs"* ]]; then
   build=$here/../../build
-  if [[ ! -e $build/gpu.tgz ]]; then
-    printf 'ERROR: build/gpu.tgz is missing.\n  Run: bash tools/gpu/build.sh\n' >&2
+  if [[ ! -e $build/gpu.tar.xz ]]; then
+    printf 'ERROR: build/gpu.tar.xz is missing.\n  Run: bash tools/gpu/build.sh\n' >&2
     exit 1
   fi
-  tar -xzf "$build/gpu.tgz" -C "$build" || exit
+  "${PYTHON:-python3}" -m tarfile -e "$build/gpu.tar.xz" "$build" || exit
   programs=$build/gpu
 fi
 ulimit -c 0

@@ -384,6 +384,8 @@ def test_unknown_arguments(machine):
     assert done.returncode == 1 and "ERROR: unknown argument --unknown" in done.stdout
     done = run(machine, unpacked(machine, PASSES), "--unknown")
     assert done.returncode == 2 and "unrecognized arguments: --unknown" in done.stdout
+    done = run(machine, machine / "gpu/first_run.sh", "times", "--failed", "none.txt")
+    assert done.returncode == 2 and "there is no none.txt" in done.stdout
     (machine / "tools").mkdir()
     shutil.copytree(ROOT / "tools/gpu", machine / "tools/gpu")
     done = run(machine, machine / "tools/gpu/first_run.sh", "times")
