@@ -341,16 +341,16 @@ void CheckSpoiled(int64_t queries = 30) {
 // weights of 0.
 template <typename T, typename Device = Cpu>
 void CheckInfiniteValuesOfWeightZero(const Caller& caller = {}) {
-  for (int64_t queries : {1, 30}) {
+  for (int64_t queries : {1, 40}) {
     for (int64_t first : {1, 300, 320}) {
       const Case of_test(caller, NameOf<T>(), queries, " queries, ", first);
-      Problem<T> p = MakeProblem<T>({1, queries, 640, 1, 1, 1, 4});
+      Problem<T> p = MakeProblem<T>({1, queries, 640, 1, 1, 8, 8});
       p.spec.scale = 1;
-      std::fill(p.query.begin(), p.query.end(), Narrow<T>(1));
+      std::fill(p.query.begin(), p.query.end(), Narrow<T>(0.125f));
       std::fill(p.key.begin(), p.key.end(), Narrow<T>(0));
       std::fill(p.value.begin(), p.value.end(), Narrow<T>(3));
-      std::fill_n(p.key.begin(), first, Narrow<T>(-1e4f));
-      std::fill_n(p.value.begin(), 4 * first,
+      std::fill_n(p.key.begin(), 8 * first, Narrow<T>(-1e4f));
+      std::fill_n(p.value.begin(), 8 * first,
                   Narrow<T>(static_cast<float>(kInfinity)));
       Outputs<T> outputs(p);
       if constexpr (std::is_same_v<Device, Gpu>) {
@@ -360,9 +360,9 @@ void CheckInfiniteValuesOfWeightZero(const Caller& caller = {}) {
       }
       ExpectClose("output", outputs.output,
                   std::vector<double>(outputs.output.size(), 3));
-      for (int64_t i = 0; i < first; ++i) {
+      for (int64_t i = 0; i < 8 * first; ++i) {
         TFO_EXPECT_EQ(Widen(outputs.d_key[i]), 0);
-        TFO_EXPECT_EQ(Widen(outputs.d_value[4 * i]), 0);
+        TFO_EXPECT_EQ(Widen(outputs.d_value[i]), 0);
       }
       TFO_EXPECT(std::isfinite(Widen(outputs.d_query[0])));
     }

@@ -139,6 +139,7 @@ TFO_TEST(Attention, ValuesFarBelowTheLargestScoreAddNothing) {
   CheckInfiniteValuesOfWeightZero<float>();
   CheckInfiniteValuesOfWeightZero<double>();
   CheckInfiniteValuesOfWeightZero<Half>();
+  CheckInfiniteValuesOfWeightZero<BFloat16>();
 }
 
 TFO_TEST(Attention, LargeScoresDoNotOverflow) {
