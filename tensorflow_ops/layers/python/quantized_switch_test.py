@@ -149,7 +149,9 @@ class QuantizedLayersTest(tf.test.TestCase, parameterized.TestCase):
         layer.inputs_quantizer = keras.quantizers.AbsMaxQuantizer(axis=-1) if rounds else None
         expected = layer(x)
         for known in (True, False):
-            served = (known and rows <= 8) or rounds or (mode == "int4" and policy != "float32")
+            has_blocks = getattr(layer, "_int4_block_size", None) not in (None, -1)  # Keras rounds no inputs of these
+            is_of_integers = rounds and not has_blocks
+            served = (known and rows <= 8) or is_of_integers or (mode == "int4" and policy != "float32")
             spec = tf.TensorSpec([1, rows if known else None, 16])
             with mock.patch.object(tf.config, "list_logical_devices", lambda kind=None: ["GPU:0"]):
                 with tfo.layers.use_fused_ops(["quantized_matmul"]):
@@ -170,6 +172,17 @@ class QuantizedLayersTest(tf.test.TestCase, parameterized.TestCase):
                 x = _normal(rows, 16)
                 served = rounds or rows <= 8
                 self._is_keras(layer, x, served=served, with_gradient=False, reverse=True)
+
+    @parameterized.parameters((16, False), (64, False), (-1, True))
+    def test_blocks_on_gpus(self, block_size, served):
+        if _MINOR < 14:
+            self.skipTest("since Keras 3.14")
+        x = _normal(9, 40)
+        layer = _build(keras.layers.Dense(6), x)
+        layer.quantize("int4", config=keras.quantizers.Int4QuantizationConfig(block_size=block_size))
+        layer.inputs_quantizer = keras.quantizers.AbsMaxQuantizer(axis=-1)
+        with mock.patch.object(tf.config, "list_logical_devices", lambda kind=None: ["GPU:0"]):
+            self._is_keras(layer, x, served=served)
 
     def test_calls_the_original(self):
         x = _normal(2, 9)
