@@ -275,6 +275,19 @@ class FuzzTest(parameterized.TestCase, tf.test.TestCase):
         self.assertEqual(self._run("result = public('zero_out', 0, {'x': lambda x: tf.Variable(x)})"), ("value", ""))
 
     @parameterized.parameters(
+        "public('nn.gru', 0, {'bias': lambda value: tf.keras.Input([3])})",  # without sizes, nothing refuses it
+        "agree(vectorized(gradient), inputs, like=gradient)",  # of unknown rank
+        "switched('batch_normalization', 751)",  # TensorFlow's sums depend on threads
+    )
+    def test_earlier_findings(self, call):
+        source = """
+gradient = lambda **inputs: ops.tensorflow_ops_depthwise_conv2d_grad(
+    **inputs, strides=[1, 2], dilations=[1, 1], padding="VALID", paddings=(0, 0, 0, 0))
+inputs = {"d_output": tf.ones([1, 1, 2, 2]), "input": tf.ones([1, 1, 3, 2]), "filter": tf.ones([1, 1, 2])}
+"""
+        self.assertEqual(self._run(f"{source}result = {call}")[1], "")
+
+    @parameterized.parameters(
         ("Value for attr 'mode' of \"", "Value for attr 'data_format' of \""),
         ("No attr, OpDef: goo.gle/debugproto    \nname: 'x'", "No attr, OpDef: goo.gle/debugonly  \nname: 'x'"),
     )

@@ -24,6 +24,23 @@ __device__ Tile TileOf(const Task<T>& p, int64_t block, int size) {
           begin + p.part_size < p.sum ? begin + p.part_size : p.sum};
 }
 
+// Adds steps of a tile, each while the next one is loaded, in two buffers.
+template <int kSize, typename Load, typename Store, typename Add>
+__device__ void ForSteps(const Tile& tile, const Load& load, const Store& store,
+                         const Add& add) {
+  __syncthreads();  // the last tile's buffers are read
+  load(tile.begin);
+  for (int64_t depth = tile.begin + kSize;; depth += kSize) {
+    // Threads may still read the other buffer.
+    const int buffer = (depth - tile.begin) / kSize % 2;
+    store(buffer);
+    __syncthreads();
+    if (depth < tile.end) load(depth);
+    add(buffer);
+    if (depth >= tile.end) break;
+  }
+}
+
 template <typename T, typename Sum>
 __device__ void StoreSum(const Stored<Accumulator<T>>& w, const Task<T>& p,
                          const Tile& tile, int64_t m, int64_t n, Sum sum,
@@ -118,17 +135,8 @@ __global__ void __launch_bounds__(kThreads, 2)
 
     TileProduct<T> product;
     product.Clear();
-    __syncthreads();  // the last tile's buffers are read
-    load(tile.begin);
-    for (int64_t depth = tile.begin + kDepth;; depth += kDepth) {
-      // Threads may still read the other buffer.
-      const int buffer = (depth - tile.begin) / kDepth % 2;
-      store(buffer);
-      __syncthreads();
-      if (depth < tile.end) load(depth);
-      product.Add(a[buffer], b[buffer]);
-      if (depth >= tile.end) break;
-    }
+    ForSteps<kDepth>(tile, load, store,
+                     [&](int buffer) { product.Add(a[buffer], b[buffer]); });
     product.ForEachPack([&](int i, int j, const auto& sums) {
 #pragma unroll
       for (int n = 0; n < TileProduct<T>::kColumns; ++n) {
@@ -259,17 +267,9 @@ __global__ void __launch_bounds__(kThreads, 2)
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     const int of_row = warp / 4 * 64, of_line = warp % 4 * 32;
     Sums sums = {};
-    __syncthreads();  // the last tile's buffers are read
-    load(tile.begin);
-    for (int64_t depth = tile.begin + kStep;; depth += kStep) {
-      // Threads may still read the other buffer.
-      const int buffer = (depth - tile.begin) / kStep % 2;
-      store(buffer);
-      __syncthreads();
-      if (depth < tile.end) load(depth);
+    ForSteps<kStep>(tile, load, store, [&](int buffer) {
       AddStep(a[buffer], b[buffer], of_row, of_line, sums);
-      if (depth >= tile.end) break;
-    }
+    });
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
 #pragma unroll
